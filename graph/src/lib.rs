@@ -5,6 +5,7 @@
 //! of nodes is an order of evaluation, there are no cycles and every analysis is one loop forward.
 //! Graphs are immutable once [`GraphBuilder::finish`] has returned; a pass makes a new one.
 
+mod cost;
 pub mod dump;
 mod error;
 mod graph;
@@ -17,6 +18,7 @@ mod table;
 mod types;
 pub mod verify;
 
+pub use cost::{Cost, cost};
 pub use error::ShapeError;
 pub use graph::{
     Graph, GraphBuilder, Node, Part, StateDef, StateKind, TensorSlice, ValueDef, WeightDef,
@@ -24,6 +26,6 @@ pub use graph::{
 };
 pub use op::{Activation, Attr, Op, Pairing};
 pub use rebuild::{Rebuild, Rebuilt};
-pub use rules::{Cost, cost, operand_names, result_types};
+pub use rules::{operand_names, result_types};
 pub use table::{DeviceId, Id, NodeId, Rows, StateId, Table, ValueId, WeightId};
 pub use types::{ACTIVATION_SPAN_BYTES, DType, SPAN, TensorType};

@@ -1,15 +1,8 @@
-//! The rules of each op: names of its operands, types of its results, and what it costs.
+//! The rules of each op: names of its operands and types of its results.
 
 use crate::error::ShapeError;
 use crate::op::Op;
 use crate::types::{DType, TensorType};
-
-/// What one execution of a node moves and computes, weights included.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Cost {
-    pub bytes: u64,
-    pub flops: u64,
-}
 
 /// Operands of `op`, in order. Flags of the op decide which optional ones are there.
 pub fn operand_names(op: &Op) -> Vec<&'static str> {
@@ -96,8 +89,46 @@ impl Check<'_> {
         self.element(operand, "a state", |d| d == DType::State)
     }
 
+    fn u32(&self, operand: usize) -> Result<(), ShapeError> {
+        self.element(operand, "u32", |d| d == DType::U32)
+    }
+
+    /// Rows of the window: at least two dimensions, the outermost counts rows.
+    fn activation(&self, operand: usize) -> Result<(), ShapeError> {
+        if self.types[operand].dims().len() < 2 { self.rank(operand, 2) } else { Ok(()) }
+    }
+
+    fn attribute(
+        &self,
+        name: &'static str,
+        found: u16,
+        need: &'static str,
+        ok: impl Fn(u32) -> bool,
+    ) -> Result<(), ShapeError> {
+        let found = u32::from(found);
+        let op = self.op;
+        if ok(found) { Ok(()) } else { Err(ShapeError::Attribute { op, name, found, need }) }
+    }
+
+    /// A number of heads that divides the innermost dimension of `operand`.
+    fn heads(&self, operand: usize, heads: u16) -> Result<u32, ShapeError> {
+        let width = self.types[operand].last_dim();
+        self.attribute("heads", heads, "a divisor of the innermost dimension", |heads| {
+            heads != 0 && width.is_multiple_of(heads)
+        })?;
+        Ok(width / u32::from(heads))
+    }
+
+    /// Dimensions of rotary embedding: pairs, and no more than a head has.
+    fn rotated(&self, dims: u16, head_dim: u32) -> Result<(), ShapeError> {
+        self.attribute("dims", dims, "an even number of at most head_dim", |dims| {
+            dims != 0 && dims.is_multiple_of(2) && dims <= head_dim
+        })
+    }
+
     /// A vector of per-element gains or biases; its own element type is settled on loading.
     fn vector(&self, operand: usize, need: u32) -> Result<(), ShapeError> {
+        self.element(operand, "a float format", |d| d.is_float() || d == DType::Unresolved)?;
         self.rank(operand, 1)?;
         self.last_dim(operand, need)
     }
@@ -105,7 +136,11 @@ impl Check<'_> {
     /// `x` fits `weight`: f32 with a float weight, q8 with a quantised one. Before weights are
     /// resolved and activations quantised either may be f32.
     fn product(&self, x: usize, weight: usize) -> Result<(), ShapeError> {
+        self.activation(x)?;
         self.element(x, "f32 or q8", |d| matches!(d, DType::F32 | DType::Q8))?;
+        self.element(weight, "a weight format", |d| {
+            d.is_float() || d.is_block_quantised() || d == DType::Unresolved
+        })?;
         if self.types[x].dtype == DType::Q8 {
             self.element(weight, "a quantised format", DType::is_block_quantised)?;
         }
@@ -185,15 +220,18 @@ fn row_results(
             TensorType::new(DType::F32, &[rows, x.last_dim()])
         }
         Op::RopeAngles { dims } => {
+            check.rotated(dims, u32::from(dims))?;
             check.vector(0, u32::from(dims) / 2)?;
             TensorType::new(DType::F32, &[rows, u32::from(dims)])
         }
         Op::GatherRows {} => {
             check.f32(0)?;
+            check.rank(0, 2)?;
             TensorType::new(DType::F32, &[logit_rows, x.last_dim()])
         }
         Op::Quantize {} => {
             check.f32(0)?;
+            check.activation(0)?;
             quantised
         }
         Op::Add {} | Op::Mul {} => {
@@ -208,6 +246,7 @@ fn row_results(
             match op {
                 Op::RmsNormQuantize { .. } => quantised,
                 Op::RmsNormAdd { .. } => {
+                    check.f32(2)?;
                     check.dims(2, x)?;
                     x
                 }
@@ -226,37 +265,42 @@ fn attention_results(op: &Op, check: &Check<'_>) -> Result<Vec<TensorType>, Shap
     match *op {
         Op::HeadNorm { heads, .. } => {
             check.f32(0)?;
-            let heads = u32::from(heads);
-            if heads == 0 || !x.last_dim().is_multiple_of(heads) {
-                return Err(ShapeError::Attribute {
-                    op: check.op,
-                    name: "heads",
-                    found: heads,
-                    need: "a divisor of the innermost dimension",
-                });
-            }
-            check.vector(1, x.last_dim() / heads)?;
+            let head_dim = check.heads(0, heads)?;
+            check.vector(1, head_dim)?;
             Ok(vec![x])
         }
-        Op::Rope { dims, .. } => {
+        Op::Rope { heads, dims, .. } => {
             check.f32(0)?;
+            let head_dim = check.heads(0, heads)?;
+            check.rotated(dims, head_dim)?;
+            check.f32(1)?;
             check.last_dim(1, u32::from(dims))?;
             Ok(vec![x])
         }
         Op::StateAppend {} => {
             check.state(0)?;
             check.f32(1)?;
+            check.activation(1)?;
+            check.f32(2)?;
             check.dims(2, check.types[1])?;
             Ok(vec![TensorType::state()])
         }
-        Op::Attention { heads, head_dim, quantize, .. } => {
+        Op::Attention { heads, kv_heads, head_dim, quantize, .. } => {
             check.f32(0)?;
+            check.activation(0)?;
+            grouped_heads(check, heads, kv_heads)?;
             check.last_dim(0, u32::from(heads) * u32::from(head_dim))?;
             check.state(1)?;
             Ok(vec![x.with_dtype(float_or_q8(quantize))])
         }
         Op::AttentionPrologue { heads, kv_heads, head_dim, dims, norm, .. } => {
             check.state(0)?;
+            for operand in 1..5 {
+                check.f32(operand)?;
+            }
+            check.activation(1)?;
+            grouped_heads(check, heads, kv_heads)?;
+            check.rotated(dims, u32::from(head_dim))?;
             check.last_dim(1, u32::from(heads) * u32::from(head_dim))?;
             check.last_dim(2, u32::from(kv_heads) * u32::from(head_dim))?;
             check.dims(3, check.types[2])?;
@@ -271,6 +315,13 @@ fn attention_results(op: &Op, check: &Check<'_>) -> Result<Vec<TensorType>, Shap
     }
 }
 
+/// Each key head serves the same number of query heads.
+fn grouped_heads(check: &Check<'_>, heads: u16, kv_heads: u16) -> Result<(), ShapeError> {
+    check.attribute("kv_heads", kv_heads, "a divisor of heads", |kv_heads| {
+        kv_heads != 0 && heads != 0 && u32::from(heads).is_multiple_of(kv_heads)
+    })
+}
+
 fn product_results(op: &Op, check: &Check<'_>) -> Result<Vec<TensorType>, ShapeError> {
     let x = check.types[0];
     match *op {
@@ -283,42 +334,55 @@ fn product_results(op: &Op, check: &Check<'_>) -> Result<Vec<TensorType>, ShapeE
                 check.vector(2, out)?;
             }
             if residual {
+                check.f32(2 + usize::from(bias))?;
                 check.dims(2 + usize::from(bias), result)?;
             }
             Ok(vec![result])
         }
         Op::GatedMatmul { quantize, .. } => {
             check.product(0, 1)?;
+            check.product(0, 2)?;
+            check.rank(1, 2)?;
             check.dims(2, check.types[1])?;
             Ok(vec![replace_last(x, float_or_q8(quantize), check.types[1].dims()[0])])
         }
         Op::Route { top_k, .. } => {
             check.f32(0)?;
+            check.rank(0, 2)?;
+            check.attribute("top_k", top_k, "1 to the number of experts", |k| {
+                k != 0 && k <= x.last_dim()
+            })?;
             let dims = [x.dims()[0], u32::from(top_k)];
             Ok(vec![TensorType::new(DType::U32, &dims), TensorType::new(DType::F32, &dims)])
         }
-        Op::ExpertMlp { .. } => {
-            check.rank(3, 3)?;
-            check.last_dim(3, x.last_dim())?;
-            check.dims(4, check.types[3])?;
-            check.last_dim(5, check.types[3].dims()[1])?;
-            Ok(vec![x.with_dtype(DType::F32)])
-        }
+        Op::ExpertMlp { .. } => expert_mlp(check),
         Op::ExpertDispatch { experts } => {
-            let pairs = x.dims()[0] * x.last_dim();
-            let words = 2 + u32::from(experts) + pairs;
+            check.u32(0)?;
+            check.rank(0, 2)?;
+            // A count that does not fit is caught where the number of pairs is compared.
+            let pairs = x.dims()[0].saturating_mul(x.last_dim());
+            let words = pairs.saturating_add(2 + u32::from(experts));
             Ok(vec![TensorType::new(DType::U32, &[words, 1])])
         }
         Op::ExpertGated { quantize, .. } => expert_gated(check, quantize),
         Op::ExpertDown {} => {
+            check.rank(0, 2)?;
+            check.u32(1)?;
+            check.rank(1, 2)?;
             check.product(0, 2)?;
             check.rank(2, 3)?;
             Ok(vec![replace_last(x, DType::F32, check.types[2].dims()[1])])
         }
         Op::ExpertCombine { residual } => {
             check.f32(0)?;
-            let result = TensorType::new(DType::F32, &[check.types[1].dims()[0], x.last_dim()]);
+            check.f32(1)?;
+            check.rank(1, 2)?;
+            let [rows, top_k] = [check.types[1].dims()[0], check.types[1].last_dim()];
+            let pairs = TensorType::new(DType::F32, &[rows.saturating_mul(top_k), x.last_dim()]);
+            check.dims(0, pairs)?;
+            let result = TensorType::new(DType::F32, &[rows, x.last_dim()]);
             if residual {
+                check.f32(2)?;
                 check.dims(2, result)?;
             }
             Ok(vec![result])
@@ -327,65 +391,33 @@ fn product_results(op: &Op, check: &Check<'_>) -> Result<Vec<TensorType>, ShapeE
     }
 }
 
-/// One row for each pair of a window row and a chosen expert.
-fn expert_gated(check: &Check<'_>, quantize: bool) -> Result<Vec<TensorType>, ShapeError> {
-    check.product(0, 2)?;
-    check.rank(2, 3)?;
-    check.dims(3, check.types[2])?;
-    let bank = check.types[2].dims();
-    let pairs = check.types[1].dims()[0].saturating_sub(2 + bank[0]);
-    Ok(vec![TensorType::new(float_or_q8(quantize), &[pairs, bank[1]])])
+/// Gate and up `[experts, intermediate, hidden]`, down `[experts, hidden, intermediate]`.
+fn expert_mlp(check: &Check<'_>) -> Result<Vec<TensorType>, ShapeError> {
+    let x = check.types[0];
+    check.u32(1)?;
+    check.rank(1, 2)?;
+    check.f32(2)?;
+    check.dims(2, check.types[1])?;
+    for bank in [3, 4] {
+        check.product(0, bank)?;
+        check.rank(bank, 3)?;
+    }
+    check.dims(4, check.types[3])?;
+    let bank = check.types[3].dims();
+    check.dims(5, TensorType::new(check.types[5].dtype, &[bank[0], x.last_dim(), bank[1]]))?;
+    Ok(vec![x.with_dtype(DType::F32)])
 }
 
-/// Bytes and operations of one execution with all rows live.
-///
-/// A bank of experts counts the experts that the rows can reach at most; the cache it reads and the
-/// positions attended are not known here and do not count.
-pub fn cost(op: &Op, operands: &[TensorType], results: &[TensorType]) -> Cost {
-    let bytes_of = |types: &[TensorType]| types.iter().map(TensorType::bytes).sum::<u64>();
-    let elements: u64 = results.iter().map(TensorType::elements).sum();
-    let all = bytes_of(operands) + bytes_of(results);
-    let product = |x: &TensorType, weight: &TensorType| {
-        2 * x.row_count()
-            * u64::from(x.last_dim())
-            * u64::from(weight.dims()[weight.dims().len() - 2])
-    };
-    let reached = |bank: &TensorType, pairs: u64| {
-        let experts = u64::from(bank.dims()[0]);
-        bank.bytes() / experts * experts.min(pairs)
-    };
-    match op {
-        Op::Embed { .. } => Cost {
-            bytes: operands[0].row_bytes() * results[0].row_count() + results[0].bytes(),
-            flops: elements,
-        },
-        Op::Matmul { .. } => Cost { bytes: all, flops: product(&operands[0], &operands[1]) },
-        Op::GatedMatmul { .. } => {
-            Cost { bytes: all, flops: 2 * product(&operands[0], &operands[1]) }
-        }
-        Op::ExpertMlp { .. } => {
-            let pairs = operands[1].elements();
-            let weights = (3..6).map(|i| reached(&operands[i], pairs)).sum::<u64>();
-            let flops = (3..6).map(|i| 2 * operands[i].elements()).sum::<u64>();
-            Cost {
-                bytes: bytes_of(&operands[..3]) + weights + bytes_of(results),
-                flops: flops / u64::from(operands[3].dims()[0]) * pairs,
-            }
-        }
-        Op::ExpertGated { .. } | Op::ExpertDown {} => {
-            let pairs = results[0].row_count();
-            let weights = operands[2..].iter().map(|bank| reached(bank, pairs)).sum::<u64>();
-            let width = u64::from(operands[2].last_dim());
-            let banks = operands[2..].len() as u64;
-            Cost {
-                bytes: bytes_of(&operands[..2]) + weights + bytes_of(results),
-                flops: 2 * banks * width * results[0].elements(),
-            }
-        }
-        Op::RmsNorm { .. }
-        | Op::RmsNormQuantize { .. }
-        | Op::RmsNormAdd { .. }
-        | Op::HeadNorm { .. } => Cost { bytes: all, flops: 4 * elements },
-        _ => Cost { bytes: all, flops: elements },
+/// One row for each pair of a window row and a chosen expert.
+fn expert_gated(check: &Check<'_>, quantize: bool) -> Result<Vec<TensorType>, ShapeError> {
+    check.u32(1)?;
+    check.rank(1, 2)?;
+    for bank in [2, 3] {
+        check.product(0, bank)?;
+        check.rank(bank, 3)?;
     }
+    check.dims(3, check.types[2])?;
+    let bank = check.types[2].dims();
+    let pairs = check.types[1].dims()[0].saturating_sub(bank[0].saturating_add(2));
+    Ok(vec![TensorType::new(float_or_q8(quantize), &[pairs, bank[1]])])
 }

@@ -115,15 +115,15 @@ impl TensorType {
         self.dims().last().copied().unwrap_or(1)
     }
 
-    /// Product of all dimensions but the innermost.
+    /// Product of all dimensions but the innermost. Counts saturate: no real tensor comes near.
     pub fn row_count(&self) -> u64 {
-        self.dims()
-            .split_last()
-            .map_or(1, |(_, outer)| outer.iter().map(|&d| u64::from(d)).product())
+        self.dims().split_last().map_or(1, |(_, outer)| {
+            outer.iter().fold(1, |rows: u64, &d| rows.saturating_mul(u64::from(d)))
+        })
     }
 
     pub fn elements(&self) -> u64 {
-        self.row_count() * u64::from(self.last_dim())
+        self.row_count().saturating_mul(u64::from(self.last_dim()))
     }
 
     pub fn row_bytes(&self) -> u64 {
@@ -131,7 +131,7 @@ impl TensorType {
     }
 
     pub fn bytes(&self) -> u64 {
-        self.row_count() * self.row_bytes()
+        self.row_count().saturating_mul(self.row_bytes())
     }
 }
 
