@@ -1,0 +1,33 @@
+//! Integer dot products of x86.
+
+use super::{Elem, KernelBuilder, Val};
+
+impl<'c> KernelBuilder<'c> {
+    /// `vpmaddubsw`: 32 u8 times 32 i8, neighbours added with saturation, as 16 i16. Exact while
+    /// two products fit i16, so for u8 values up to 127.
+    pub fn madd_u8_i8(&self, unsigned: Val<'c>, signed: Val<'c>) -> Val<'c> {
+        self.intrinsic("llvm.x86.avx2.pmadd.ub.sw", &[], &[unsigned, signed]).expect("a value")
+    }
+
+    /// `vpmaddwd`: 16 i16 times 16 i16, neighbours added, as 8 i32.
+    pub fn madd_i16(&self, a: Val<'c>, b: Val<'c>) -> Val<'c> {
+        self.intrinsic("llvm.x86.avx2.pmadd.wd", &[], &[a, b]).expect("a value")
+    }
+
+    /// `vpsignb`: `a` times the sign of `b`, 32 i8 each. `-(-128)` stays -128.
+    pub fn sign_i8(&self, a: Val<'c>, b: Val<'c>) -> Val<'c> {
+        self.intrinsic("llvm.x86.avx2.psign.b", &[], &[a, b]).expect("a value")
+    }
+
+    /// Magnitudes of i8 lanes, as u8 (128 for -128).
+    pub fn abs_i8(&self, a: Val<'c>) -> Val<'c> {
+        let wraps = self.int(Elem::I1, 0);
+        self.intrinsic("llvm.abs", &[a.ty()], &[a, wraps]).expect("a value")
+    }
+
+    /// `vpdpbusd`: 16 x (i32 + the sum of four u8 times i8).
+    pub fn dot_u8_i8(&self, sum: Val<'c>, unsigned: Val<'c>, signed: Val<'c>) -> Val<'c> {
+        let args = [sum, unsigned, signed];
+        self.intrinsic("llvm.x86.avx512.vpdpbusd.512", &[], &args).expect("a value")
+    }
+}

@@ -1,0 +1,221 @@
+//! Kernel specifications: an op with every shape baked in. A specification and a target determine
+//! the machine code, so its text is the key by which kernels are shared.
+//!
+//! Operand tables list what `args[i]` points at. Operand 0 is always the step block
+//! (`u32[16]`; word 0 is the count of live rows, word 1 the rows whose logits are wanted); rows
+//! beyond the live count are skipped and their results are left untouched.
+
+use serde::{Deserialize, Serialize};
+use strata_graph::DType;
+
+/// How the elements of a weight are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[allow(non_camel_case_types, reason = "the names that weight files use")]
+pub enum WeightFormat {
+    F32,
+    F16,
+    BF16,
+    Q8_0,
+    Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
+    Q4_K,
+    Q5_K,
+    Q6_K,
+}
+
+impl WeightFormat {
+    pub const ALL: [Self; 11] = [
+        Self::F32,
+        Self::F16,
+        Self::BF16,
+        Self::Q8_0,
+        Self::Q4_0,
+        Self::Q4_1,
+        Self::Q5_0,
+        Self::Q5_1,
+        Self::Q4_K,
+        Self::Q5_K,
+        Self::Q6_K,
+    ];
+
+    /// The format of a graph's weight type, if kernels read it.
+    pub fn of(dtype: DType) -> Option<Self> {
+        Some(match dtype {
+            DType::F32 => Self::F32,
+            DType::F16 => Self::F16,
+            DType::BF16 => Self::BF16,
+            DType::Q8_0 => Self::Q8_0,
+            DType::Q4_0 => Self::Q4_0,
+            DType::Q4_1 => Self::Q4_1,
+            DType::Q5_0 => Self::Q5_0,
+            DType::Q5_1 => Self::Q5_1,
+            DType::Q4K => Self::Q4_K,
+            DType::Q5K => Self::Q5_K,
+            DType::Q6K => Self::Q6_K,
+            DType::Unresolved | DType::State | DType::U32 | DType::Q8 => return None,
+        })
+    }
+
+    /// F32, F16 or BF16: read in native order against f32 activations, never repacked.
+    pub fn is_float(self) -> bool {
+        matches!(self, Self::F32 | Self::F16 | Self::BF16)
+    }
+
+    /// Elements of one native block, and its bytes.
+    pub fn block(self) -> (u32, u32) {
+        match self {
+            Self::F32 => (1, 4),
+            Self::F16 | Self::BF16 => (1, 2),
+            Self::Q8_0 => (32, 34),
+            Self::Q4_0 => (32, 18),
+            Self::Q4_1 => (32, 20),
+            Self::Q5_0 => (32, 22),
+            Self::Q5_1 => (32, 24),
+            Self::Q4_K => (256, 144),
+            Self::Q5_K => (256, 176),
+            Self::Q6_K => (256, 210),
+        }
+    }
+
+    /// Bytes of one native row of `k` elements (`k` a multiple of the block).
+    pub fn row_bytes(self, k: u32) -> u64 {
+        let (elements, bytes) = self.block();
+        u64::from(k / elements) * u64::from(bytes)
+    }
+}
+
+/// An f32 in a key: equal and ordered by its bits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(from = "f32", into = "f32")]
+pub struct F32(u32);
+
+impl From<f32> for F32 {
+    fn from(value: f32) -> Self {
+        Self(value.to_bits())
+    }
+}
+
+impl From<F32> for f32 {
+    fn from(value: F32) -> Self {
+        value.get()
+    }
+}
+
+impl F32 {
+    pub fn get(self) -> f32 {
+        f32::from_bits(self.0)
+    }
+}
+
+impl std::fmt::Debug for F32 {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.get())
+    }
+}
+
+/// How many live rows a matrix kernel is laid out for. Both take any count and give the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum RowClass {
+    /// 1 to 8: bound by reading weights.
+    Few,
+    /// More: bound by arithmetic.
+    Many,
+}
+
+/// The function of a gated product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Act {
+    Silu,
+    GeluTanh,
+}
+
+/// What is added to a matrix product before it is stored, in this order.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Epilogue {
+    /// `f32[n]`
+    pub bias: bool,
+    /// `f32[rows, n]`
+    pub residual: bool,
+}
+
+/// `y[rows, n] = x[rows, k] . w[n, k]` (+ bias, + residual), all f32 outside of `x` and `w`.
+///
+/// | operand | |
+/// |---|---|
+/// | 1 | `x`: q8 rows for block formats, `f32[rows, k]` for float formats |
+/// | 2 | `w`: packed (see [`Repack`]) for block formats, native rows for float formats |
+/// | next, if asked | bias, then residual |
+/// | last | `y: f32[rows, n]`; may be the residual itself |
+///
+/// Unit: 16 output rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Matmul {
+    pub format: WeightFormat,
+    pub n: u32,
+    pub k: u32,
+    pub rows: RowClass,
+    pub epilogue: Epilogue,
+    /// Takes the live count from the step block's logit rows instead of its rows.
+    pub logits: bool,
+}
+
+/// `y[rows, n] = act(x . w_gate) * (x . w_up)`.
+///
+/// Operands: 1 `x`, 2 `w_gate`, 3 `w_up`, 4 `y` (`f32[rows, n]`, or q8 rows of `n`).
+/// Unit: 32 output rows with `quantize`, else 16.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct GatedMatmul {
+    pub format: WeightFormat,
+    pub n: u32,
+    pub k: u32,
+    pub rows: RowClass,
+    pub act: Act,
+    /// Store the result as q8 rows; needs `n % 32 == 0`.
+    pub quantize: bool,
+}
+
+/// Packs the native rows of a block format for matrix kernels. Operands: 1 native `[n, k]`,
+/// 2 packed, of [`packed_bytes`](crate::formats::packed_bytes). Unit: 16 rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Repack {
+    pub format: WeightFormat,
+    pub n: u32,
+    pub k: u32,
+}
+
+/// `y[i] = f32(w[i])` (+ 1) for a vector of `n` elements. Operands: 1 `w` (native), 2 `y: f32[n]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ToF32 {
+    pub format: WeightFormat,
+    pub n: u32,
+    /// Adds 1: gains that are stored as the distance from one.
+    pub add_one: bool,
+}
+
+/// `y[rows, k] = a + b`. Operands: 1 `a`, 2 `b`, 3 `y`, all `f32[rows, k]`; `y` may be `a` or `b`.
+/// Unit: a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Add {
+    pub k: u32,
+}
+
+/// One kernel. One variant an op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum KernelSpec {
+    Matmul(Matmul),
+    GatedMatmul(GatedMatmul),
+    Repack(Repack),
+    ToF32(ToF32),
+    Add(Add),
+}
+
+impl KernelSpec {
+    /// The key: the specification's RON text.
+    pub fn key(&self) -> String {
+        ron::to_string(self).expect("a specification is plain data")
+    }
+}
