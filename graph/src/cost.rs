@@ -15,7 +15,8 @@ pub struct Cost {
 /// A bank of experts counts the experts that the rows can reach at most; the cache it reads and the
 /// positions attended are not known here and do not count.
 pub fn cost(op: &Op, operands: &[TensorType], results: &[TensorType]) -> Cost {
-    let bytes_of = |types: &[TensorType]| types.iter().fold(0, |sum: u64, ty| sum.saturating_add(ty.bytes()));
+    let bytes_of =
+        |types: &[TensorType]| types.iter().fold(0, |sum: u64, ty| sum.saturating_add(ty.bytes()));
     let elements: u64 = results.iter().map(TensorType::elements).sum();
     let all = bytes_of(operands) + bytes_of(results);
     let product = |x: &TensorType, weight: &TensorType| {

@@ -54,7 +54,8 @@ impl fmt::Display for Graph {
 }
 
 fn header(f: &mut fmt::Formatter<'_>, graph: &Graph) -> fmt::Result {
-    let bytes = graph.weights().values().fold(0, |sum: u64, def| sum.saturating_add(def.ty.bytes()));
+    let bytes =
+        graph.weights().values().fold(0, |sum: u64, def| sum.saturating_add(def.ty.bytes()));
     let window = graph.window;
     writeln!(
         f,

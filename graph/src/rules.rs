@@ -265,12 +265,14 @@ fn attention_results(op: &Op, check: &Check<'_>) -> Result<Vec<TensorType>, Shap
     match *op {
         Op::HeadNorm { heads, .. } => {
             check.f32(0)?;
+            check.activation(0)?;
             let head_dim = check.heads(0, heads)?;
             check.vector(1, head_dim)?;
             Ok(vec![x])
         }
         Op::Rope { heads, dims, .. } => {
             check.f32(0)?;
+            check.activation(0)?;
             let head_dim = check.heads(0, heads)?;
             check.rotated(dims, head_dim)?;
             check.f32(1)?;
