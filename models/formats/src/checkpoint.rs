@@ -118,6 +118,3 @@ impl Checkpoint {
         self.tokenizer_json.as_deref()
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -32,10 +32,10 @@ pub const MAX_ALIGNMENT: u32 = 2 << 20;
 /// Alignment of a file that names none.
 pub const DEFAULT_ALIGNMENT: u64 = 32;
 
-/// Key length, one byte of key, type, one byte of value.
-const LEAST_ENTRY_BYTES: u64 = 8 + 1 + 4 + 1;
-/// Name length, one byte of name, rank, type, offset.
-const LEAST_TENSOR_BYTES: u64 = 8 + 1 + 4 + 4 + 8;
+/// Key length, type, one byte of value. An empty key is refused later, with its index.
+const LEAST_ENTRY_BYTES: u64 = 8 + 4 + 1;
+/// Name length, rank, type, offset.
+const LEAST_TENSOR_BYTES: u64 = 8 + 4 + 4 + 8;
 
 /// One GGUF file, completely checked.
 #[derive(Clone, Debug)]
@@ -209,6 +209,3 @@ fn place_in_file(
         }),
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -151,6 +151,3 @@ fn check_cover(tensors: &[TensorInfo], data_bytes: u64) -> Result<(), Safetensor
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests;
