@@ -3,7 +3,7 @@
 //! A page is `page_tokens` consecutive positions of one sequence in one layer. For each kv head,
 //! in order, it holds
 //!
-//! | part | f16 | int8 |
+//! | part | f16 (f32: twice the bytes) | int8 |
 //! |---|---|---|
 //! | K, transposed: `[head_dim][page_tokens]` | 2 bytes each | 1 byte each |
 //! | V: `[page_tokens][head_dim]` | 2 bytes each | 1 byte each |
@@ -18,6 +18,8 @@ use serde::{Deserialize, Serialize};
 /// Element type of stored keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum KvKind {
+    /// Nothing is rounded: for checks against references computed in higher precision.
+    F32,
     /// IEEE half precision, rounded to nearest even.
     F16,
     /// Signed 8-bit with one f32 scale for each position and head: value = q * scale.
@@ -27,6 +29,7 @@ pub enum KvKind {
 impl KvKind {
     pub const fn element_bytes(self) -> usize {
         match self {
+            Self::F32 => 4,
             Self::F16 => 2,
             Self::Int8 => 1,
         }
@@ -52,7 +55,7 @@ impl KvLayout {
     /// Bytes of one head in one page.
     pub const fn head_bytes(&self) -> usize {
         let scales = match self.kind {
-            KvKind::F16 => 0,
+            KvKind::F32 | KvKind::F16 => 0,
             KvKind::Int8 => 2 * 4 * self.page_tokens,
         };
         2 * self.matrix_bytes() + scales

@@ -24,6 +24,7 @@ impl Pages<'_> {
 
     fn element(&self, at: usize) -> f32 {
         match self.layout.kind {
+            KvKind::F32 => self.scale(at),
             KvKind::F16 => f16::from_le_bytes([self.bytes[at], self.bytes[at + 1]]).to_f32(),
             KvKind::Int8 => f32::from(self.bytes[at].cast_signed()),
         }
@@ -41,7 +42,7 @@ impl Pages<'_> {
         let dims = 0..l.head_dim;
         let key = dims.map(|d| self.element(page + l.k_offset(head, d, index))).collect();
         let scale = match l.kind {
-            KvKind::F16 => 1.0,
+            KvKind::F32 | KvKind::F16 => 1.0,
             KvKind::Int8 => self.scale(page + l.k_scale_offset(head, index)),
         };
         (key, scale)
@@ -54,7 +55,7 @@ impl Pages<'_> {
         let dims = 0..l.head_dim;
         let value = dims.map(|d| self.element(page + l.v_offset(head, index, d))).collect();
         let scale = match l.kind {
-            KvKind::F16 => 1.0,
+            KvKind::F32 | KvKind::F16 => 1.0,
             KvKind::Int8 => self.scale(page + l.v_scale_offset(head, index)),
         };
         (value, scale)
@@ -94,6 +95,7 @@ impl Stored {
 
     fn put(&self, page: &mut [u8], at: usize, x: f32) {
         match self.kind {
+            KvKind::F32 => page[at..at + 4].copy_from_slice(&x.to_le_bytes()),
             KvKind::F16 => page[at..at + 2].copy_from_slice(&f16::from_f32(x).to_le_bytes()),
             KvKind::Int8 => page[at] = q8_round(x, self.inverse).cast_unsigned(),
         }
