@@ -1,4 +1,5 @@
 //! Sets of files, folders, and one view over both formats.
+#![allow(clippy::unwrap_used, reason = "clippy sees no test in the functions that tests share")]
 
 mod support;
 

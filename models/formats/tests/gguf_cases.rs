@@ -1,4 +1,5 @@
 //! Faults that GGUF files have been seen with in the field, and the right answer to each.
+#![allow(clippy::unwrap_used, reason = "clippy sees no test in the functions that tests share")]
 
 mod support;
 
