@@ -6,8 +6,6 @@
 
 mod cursor;
 mod error;
-#[cfg(test)]
-mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 

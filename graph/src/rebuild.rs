@@ -2,7 +2,7 @@
 
 use crate::graph::{Graph, GraphBuilder, Node, WeightDef};
 use crate::op::Op;
-use crate::table::{DeviceId, Table, ValueId};
+use crate::table::{DeviceId, Id, Table, ValueId};
 
 /// What a rewrite did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -35,21 +35,41 @@ impl<'g> Rebuild<'g> {
         stage: &str,
         mut change: impl FnMut(usize, &WeightDef) -> WeightDef,
     ) -> Self {
+        Self::with_some_weights(old, stage, |i, def| Some(change(i, def)))
+    }
+
+    /// Starts without the weights that no node reads and no output is: those that a pass replaced
+    /// would otherwise be loaded for nothing.
+    pub fn without_unread_weights(old: &'g Graph, stage: &str) -> Self {
+        let counts = old.use_counts();
+        let mut read = vec![false; old.weights().len()];
+        for value in old.values().filter(|&value| counts[value] > 0) {
+            if let Some(weight) = old.weight_of(value) {
+                read[weight.index()] = true;
+            }
+        }
+        Self::with_some_weights(old, stage, |i, def| read[i].then(|| def.clone()))
+    }
+
+    fn with_some_weights(
+        old: &'g Graph,
+        stage: &str,
+        mut change: impl FnMut(usize, &WeightDef) -> Option<WeightDef>,
+    ) -> Self {
         let mut next = GraphBuilder::new(old.model.clone(), old.window, stage);
         let mut map: Table<ValueId, Option<ValueId>> = old.values().map(|_| None).collect();
-        let weights: Vec<ValueId> = old
+        let weights: Vec<Option<ValueId>> = old
             .weights()
             .values()
             .enumerate()
-            .map(|(i, def)| next.weight(change(i, def)))
+            .map(|(i, def)| change(i, def).map(|def| next.weight(def)))
             .collect();
         let states: Vec<ValueId> =
             old.states().values().map(|def| next.state(def.clone())).collect();
         for value in old.values() {
             use crate::graph::ValueDef::{Result, State, Weight};
-            use crate::table::Id;
             match old.value(value) {
-                Weight(w) => map.set(value, Some(weights[w.index()])),
+                Weight(w) => map.set(value, weights[w.index()]),
                 State(s) => map.set(value, Some(states[s.index()])),
                 Result { .. } => {}
             }
@@ -63,6 +83,11 @@ impl<'g> Rebuild<'g> {
     /// If the value's node was dropped: the pass that dropped it left a reader behind.
     pub fn mapped(&self, old: ValueId) -> ValueId {
         self.map[old].unwrap_or_else(|| panic!("{old} was dropped and is still read"))
+    }
+
+    /// Adds a weight that the old graph does not have; the result is an id of the new graph.
+    pub fn weight(&mut self, def: WeightDef) -> ValueId {
+        self.next.weight(def)
     }
 
     /// Copies a node.

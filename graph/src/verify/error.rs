@@ -51,6 +51,8 @@ pub enum Fault {
     WeightElement { found: DType },
     /// A weight without elements.
     Empty { found: TensorType },
+    /// A state whose rows have no elements.
+    EmptyRow { found: TensorType },
     /// Rows of a weight in products that are not whole blocks, or not whole groups of partial sums.
     BlockMultiple { dtype: DType, found: u32, need: u64 },
     /// Another number of constants or of stored bytes than the type has.
@@ -88,7 +90,7 @@ impl Fault {
             Self::Source { .. } => "operand source",
             Self::Version { .. } => "state versions",
             Self::StateKind { .. } => "state kind",
-            Self::StateRow { .. } => "state row",
+            Self::StateRow { .. } | Self::EmptyRow { .. } => "state row",
             Self::StateDevice { .. } => "state device",
             Self::StateName { .. } => "state name",
             Self::RowCount { .. } => "rows",
@@ -133,7 +135,9 @@ impl fmt::Display for Fault {
             Self::WeightElement { found } => {
                 write!(f, "elements are {found}, needs a float or block format")
             }
-            Self::Empty { found } => write!(f, "is {found}, needs at least one element"),
+            Self::Empty { found } | Self::EmptyRow { found } => {
+                write!(f, "is {found}, needs at least one element")
+            }
             Self::BlockMultiple { dtype, found, need } => {
                 write!(f, "a row has {found} elements of {dtype}, needs a multiple of {need}")
             }

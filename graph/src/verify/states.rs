@@ -36,7 +36,7 @@ impl Versions {
                 fail(Fault::StateName { earlier });
             }
             if def.row.elements() == 0 {
-                fail(Fault::Empty { found: def.row });
+                fail(Fault::EmptyRow { found: def.row });
             }
         }
         Self { latest, devices, states }
