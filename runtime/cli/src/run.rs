@@ -1,0 +1,170 @@
+//! `strata run`.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use strata_replay::Sampling;
+
+use crate::CliError;
+use crate::error::Doing;
+use crate::generate::{Request, Sequence, open_engine};
+use crate::progress::Progress;
+use crate::vocabulary::Vocabulary;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  strata run model.plan --prompt 'Why is the sky blue?'
+  strata run model.plan --raw --prompt 'def fibonacci(n):' --max-tokens 64 --json
+  strata run model.plan --chat --temp 0.7 --top-p 0.9
+  strata run model.ron --prompt 'Hello'        # compiled into the cache first")]
+pub struct RunArgs {
+    /// A plan, or a model definition (.ron) to compile first
+    plan: PathBuf,
+    /// Text to answer; through the model's chat template if it has one
+    #[arg(long, required_unless_present = "chat", conflicts_with = "chat")]
+    prompt: Option<String>,
+    /// Talk to the model
+    #[arg(long)]
+    chat: bool,
+    /// Continue the prompt as it is, control tokens included, without a chat template
+    #[arg(long)]
+    raw: bool,
+    /// System message of the conversation
+    #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
+    system: Option<String>,
+    /// Tokens to generate at most
+    #[arg(short = 'n', long, value_name = "N")]
+    max_tokens: Option<u32>,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    /// End the text before this string; can be given several times
+    #[arg(long, value_name = "TEXT")]
+    stop: Vec<String>,
+    /// Go on after the token that ends a text
+    #[arg(long)]
+    ignore_eos: bool,
+    /// Print one JSON object at the end instead of text
+    #[arg(long, conflicts_with = "chat")]
+    json: bool,
+    /// Worker threads; all allowed cores if not given
+    #[arg(short, long)]
+    threads: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct SamplingArgs {
+    /// 0 takes the most probable token
+    #[arg(long = "temp", visible_alias = "temperature", default_value_t = 0.0)]
+    temperature: f32,
+    /// Keep the K most probable tokens; 0 keeps all
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    top_k: u32,
+    /// Keep the fewest tokens that sum to this probability
+    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    top_p: f32,
+    /// Drop tokens below this fraction of the most probable one
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    min_p: f32,
+    /// Make tokens of the last --repeat-tokens less probable; 1 is off
+    #[arg(long, value_name = "X", default_value_t = 1.0)]
+    repeat_penalty: f32,
+    /// Tokens that --repeat-penalty looks back
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    repeat_tokens: u32,
+    /// Seed of the sampler
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+}
+
+impl SamplingArgs {
+    fn checked(self) -> Result<Sampling, CliError> {
+        let within = |name: &str, value: f32, low: f32, high: f32| {
+            if (low..=high).contains(&value) {
+                Ok(())
+            } else {
+                Err(CliError::Usage(format!("{name} is {value}, needs {low} to {high}")))
+            }
+        };
+        within("--temp", self.temperature, 0.0, 100.0)?;
+        within("--top-p", self.top_p, f32::MIN_POSITIVE, 1.0)?;
+        within("--min-p", self.min_p, 0.0, 1.0)?;
+        within("--repeat-penalty", self.repeat_penalty, 0.01, 100.0)?;
+        Ok(Sampling {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repeat_penalty: self.repeat_penalty,
+            repeat_tokens: self.repeat_tokens,
+            seed: self.seed,
+        })
+    }
+}
+
+/// Runs `strata run`.
+pub fn run(args: &RunArgs, progress: &Progress, out: &mut dyn Write) -> Result<(), CliError> {
+    let request = Request {
+        max_tokens: args.max_tokens,
+        sampling: args.sampling.checked()?,
+        stops: args.stop.clone(),
+        ignore_eos: args.ignore_eos,
+    };
+    let plan = plan_of(&args.plan, progress)?;
+    let mut engine = open_engine(&plan, args.threads, progress)?;
+    let vocabulary = Vocabulary::of_plan(&plan, engine.plan())?;
+    let Some(prompt) = &args.prompt else {
+        let chat = crate::chat::Chat { raw: args.raw, system: args.system.clone(), request };
+        return chat.run(&mut engine, &vocabulary, out);
+    };
+    let tokens = if args.raw {
+        vocabulary.encode_raw(prompt)?
+    } else {
+        vocabulary.encode_chat(&crate::chat::messages(args.system.as_deref(), prompt))?
+    };
+    let mut sequence = Sequence::new(&mut engine)?;
+    let json = args.json;
+    let generated =
+        sequence.generate(&mut engine, &vocabulary, &tokens, &request, &mut |text| {
+            if !json {
+                out.write_all(text.as_bytes())?;
+                out.flush()?;
+            }
+            Ok(())
+        })?;
+    if json {
+        serde_json::to_writer(&mut *out, &generated).doing("writing JSON")?;
+    }
+    writeln!(out)?;
+    if !json && progress.is_shown() {
+        let mut notes = std::io::stderr();
+        let _ = writeln!(
+            notes,
+            "[{} prompt tokens at {:.1}/s, {} tokens at {:.1}/s, first after {:.0} ms]",
+            generated.prompt_tokens,
+            generated.prefill_tokens_per_s,
+            generated.tokens.len(),
+            generated.decode_tokens_per_s,
+            generated.first_token_ms
+        );
+    }
+    Ok(())
+}
+
+/// The plan itself, or the cached plan of a model definition.
+fn plan_of(path: &Path, progress: &Progress) -> Result<PathBuf, CliError> {
+    if path.extension().is_none_or(|e| e != "ron") {
+        return Ok(path.to_owned());
+    }
+    #[cfg(feature = "compiler")]
+    return crate::compile::compile_into_cache(path, progress);
+    #[cfg(not(feature = "compiler"))]
+    {
+        let _ = progress;
+        Err(CliError::Usage(format!(
+            "{} is a model definition and this strata was built without the compiler: \
+             compile it elsewhere and run the plan",
+            path.display()
+        )))
+    }
+}

@@ -1,0 +1,168 @@
+//! The words of a model: found through a plan, a GGUF file or a tokenizer.json.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use strata_formats::Metadata;
+use strata_plan::Plan;
+use strata_plan::layout::NONE;
+use strata_text::{
+    ChatRequest, ChatTemplate, Detokenizer, GgufVocab, Specials, Tokenizer, encode_chat,
+};
+
+use crate::CliError;
+use crate::error::Doing;
+
+/// A tokenizer, the template of conversations and the tokens that end a text.
+pub struct Vocabulary {
+    tokenizer: Tokenizer,
+    template: Option<ChatTemplate>,
+    stop_tokens: Vec<u32>,
+}
+
+impl Vocabulary {
+    /// Of the file that a plan names, with the plan's template and end tokens.
+    pub fn of_plan(path: &Path, plan: &Plan) -> Result<Self, CliError> {
+        let model = plan.model();
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let file = &plan.files()[model.tokenizer_file as usize];
+        let tokenizer = read_tokenizer(&folder.join(plan.name(file.name)))?;
+        let template = (model.chat_template != NONE)
+            .then(|| ChatTemplate::new(plan.text(model.chat_template)))
+            .transpose()
+            .doing("reading the chat template of the plan")?;
+        let mut stop_tokens = plan.tokens()[model.stop_tokens.range()].to_vec();
+        stop_tokens.extend_from_slice(tokenizer.end_ids());
+        Ok(Self { tokenizer, template, stop_tokens })
+    }
+
+    /// Of a plan, a GGUF file, a tokenizer.json or a folder that holds one.
+    pub fn open(path: &Path) -> Result<Self, CliError> {
+        if path.extension().is_some_and(|e| e == "plan") {
+            let plan = Plan::open(path).doing(format!("opening {}", path.display()))?;
+            return Self::of_plan(path, &plan);
+        }
+        let path = if path.is_dir() { path.join("tokenizer.json") } else { path.to_owned() };
+        let tokenizer = read_tokenizer(&path)?;
+        let stop_tokens = tokenizer.end_ids().to_vec();
+        Ok(Self { tokenizer, template: None, stop_tokens })
+    }
+
+    /// The text as it is; control tokens only if `special`.
+    pub fn encode(&self, text: &str, special: bool, bos: bool) -> Result<Vec<u32>, CliError> {
+        let specials = if special { Specials::Parse } else { Specials::AsText };
+        self.tokenizer.encode(text, specials, bos).doing("encoding text")
+    }
+
+    /// A prompt that is continued as it is, control tokens included.
+    pub fn encode_raw(&self, text: &str) -> Result<Vec<u32>, CliError> {
+        self.encode(text, true, true)
+    }
+
+    /// A text to be scored: no control tokens in it.
+    pub fn encode_document(&self, text: &str) -> Result<Vec<u32>, CliError> {
+        self.encode(text, false, true)
+    }
+
+    /// A conversation that the model is to answer; without a template the last message as it is.
+    pub fn encode_chat(&self, messages: &[Value]) -> Result<Vec<u32>, CliError> {
+        let Some(template) = &self.template else {
+            let last = messages.last().and_then(|m| m["content"].as_str()).unwrap_or_default();
+            return self.encode_document(last);
+        };
+        let request = ChatRequest {
+            messages: Value::Array(messages.to_vec()),
+            add_generation_prompt: true,
+            ..ChatRequest::default()
+        };
+        encode_chat(&self.tokenizer, template, &request).doing("rendering the chat template")
+    }
+
+    pub fn decode(&self, ids: &[u32]) -> Result<String, CliError> {
+        let known = self.tokenizer.vocab_len();
+        if let Some(id) = ids.iter().find(|id| **id as usize >= known) {
+            return Err(CliError::Usage(format!("token {id} is not one of the {known} there are")));
+        }
+        Ok(self.tokenizer.decode(ids, false))
+    }
+
+    pub fn detokenizer(&self) -> Detokenizer<'_> {
+        Detokenizer::continuing(&self.tokenizer, true)
+    }
+
+    pub fn ends_text(&self, token: u32) -> bool {
+        self.stop_tokens.contains(&token)
+    }
+
+    /// The token that every text begins with, if the model wants one.
+    pub fn leading_token(&self) -> Option<u32> {
+        self.tokenizer.bos().filter(|_| self.tokenizer.adds_bos())
+    }
+
+    /// Bytes of text that a token stands for.
+    pub fn token_bytes(&self, token: u32) -> usize {
+        self.tokenizer.token_bytes(token).len()
+    }
+}
+
+fn read_tokenizer(path: &Path) -> Result<Tokenizer, CliError> {
+    let doing = || format!("reading the vocabulary of {}", path.display());
+    if path.extension().is_none_or(|e| e != "gguf") {
+        return Tokenizer::from_file(path).doing(doing());
+    }
+    let source = strata_formats::FileBytes::open(path).doing(doing())?;
+    let gguf = strata_formats::Gguf::read(source).doing(doing())?;
+    let columns = columns(gguf.metadata()).doing(doing())?;
+    Tokenizer::from_gguf(&columns).doing(doing())
+}
+
+/// The `tokenizer.ggml.*` keys.
+fn columns(metadata: &Metadata) -> Result<GgufVocab, strata_formats::KeyError> {
+    let key = |name: &str| format!("tokenizer.ggml.{name}");
+    let strings = |name: &str| -> Result<Vec<String>, strata_formats::KeyError> {
+        let found = metadata.strs(&key(name))?.unwrap_or_default();
+        Ok(found.into_iter().map(str::to_owned).collect())
+    };
+    let types = metadata.i64s(&key("token_type"))?;
+    Ok(GgufVocab {
+        model: metadata.str(&key("model"))?.unwrap_or_default().to_owned(),
+        pre: metadata.str(&key("pre"))?.unwrap_or_default().to_owned(),
+        tokens: strings("tokens")?,
+        scores: metadata.f32s(&key("scores"))?,
+        types: types.map(|all| all.into_iter().map(|t| i32::try_from(t).unwrap_or(0)).collect()),
+        merges: strings("merges")?,
+        bos: metadata.u32(&key("bos_token_id"))?,
+        eos: metadata.u32(&key("eos_token_id"))?,
+        unk: metadata.u32(&key("unknown_token_id"))?,
+        pad: metadata.u32(&key("padding_token_id"))?,
+        eot: metadata.u32(&key("eot_token_id"))?,
+        add_bos: metadata.bool(&key("add_bos_token"))?,
+        add_eos: metadata.bool(&key("add_eos_token"))?,
+        add_space_prefix: metadata.bool(&key("add_space_prefix"))?,
+    })
+}
+
+/// The chat template that comes with a vocabulary: in a GGUF's metadata, or in files beside a
+/// tokenizer.json.
+#[cfg_attr(not(feature = "compiler"), allow(dead_code, reason = "plans carry the template"))]
+pub fn chat_template_beside(tokenizer: &Path) -> Result<Option<String>, CliError> {
+    if tokenizer.extension().is_some_and(|e| e == "gguf") {
+        let doing = || format!("reading the metadata of {}", tokenizer.display());
+        let source = strata_formats::FileBytes::open(tokenizer).doing(doing())?;
+        let gguf = strata_formats::Gguf::read(source).doing(doing())?;
+        let template = gguf.metadata().str("tokenizer.chat_template").doing(doing())?;
+        return Ok(template.map(str::to_owned));
+    }
+    let beside = |name: &str| -> PathBuf { tokenizer.with_file_name(name) };
+    let jinja = beside("chat_template.jinja");
+    if jinja.exists() {
+        return crate::files::read_text(&jinja).map(Some);
+    }
+    let config = beside("tokenizer_config.json");
+    if !config.exists() {
+        return Ok(None);
+    }
+    let config: Value = serde_json::from_str(&crate::files::read_text(&config)?)
+        .doing(format!("reading {}", config.display()))?;
+    Ok(config["chat_template"].as_str().map(str::to_owned))
+}
