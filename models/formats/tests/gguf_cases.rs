@@ -159,7 +159,9 @@ fn lengths_and_counts_are_bounded_by_the_file() {
     let raw = Raw::new(0, 1).text("k").bytes(&STR.to_le_bytes()).bytes(&(1u64 << 30).to_le_bytes());
     assert!(matches!(error(raw), GgufError::Truncated { needed: 0x4000_0000, left: 0, .. }));
     let raw = Raw::new(0, 1).key("k", ARRAY, &array(STR, 1 << 40, &[0; 100]));
-    assert!(matches!(error(raw), GgufError::Count { most: 12, .. }));
+    let found = error(raw);
+    assert!(matches!(found, GgufError::Count { most: 12, .. }));
+    assert!(found.to_string().contains("value of `k`"), "{found}");
     let raw = Raw::new(0, 1).key("k", ARRAY, &array(U64, u64::MAX / 2, &[0; 16]));
     assert!(matches!(error(raw), GgufError::Count { most: 2, .. }));
     let raw = Raw::new(0, u64::MAX).data(100);

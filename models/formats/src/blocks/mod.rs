@@ -4,7 +4,7 @@
 //! Every product and sum is rounded to f32 once, in the order that the formula in the file shows,
 //! so that the result is the same, bit for bit, as that of the Python package `gguf`.
 //!
-//! To add a format: one file with its `decode`, one row in [`decoder`].
+//! To add a format: one file with its `decode`, one row in `decoder`.
 
 mod f32_;
 mod floats16;

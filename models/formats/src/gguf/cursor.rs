@@ -100,7 +100,7 @@ impl<'a> Cursor<'a> {
     ) -> Result<usize, GgufError> {
         let most = self.left() / least_bytes;
         if found > most {
-            return Err(GgufError::Count { what, found, most });
+            return Err(GgufError::Count { place: self.place.to_string(), what, found, most });
         }
         Ok(found as usize)
     }

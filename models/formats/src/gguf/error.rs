@@ -24,6 +24,7 @@ pub enum GgufError {
     },
     /// More entries than the rest of the file could hold.
     Count {
+        place: String,
         what: &'static str,
         found: u64,
         most: u64,
@@ -113,9 +114,9 @@ impl fmt::Display for GgufError {
                 "{place}: {field} at byte {at} needs {needed} bytes, the file has {left} left; it \
                  is cut short or damaged, fetch it again"
             ),
-            E::Count { what, found, most } => write!(
+            E::Count { place, what, found, most } => write!(
                 f,
-                "the header claims {found} {what}, but the file has room for at most {most}; it \
+                "{place}: {found} {what} are claimed, but the file has room for at most {most}; it \
                  is cut short or damaged, fetch it again"
             ),
             E::EmptyKey { index } => write!(f, "metadata key {index} is empty"),
