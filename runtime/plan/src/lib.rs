@@ -1,10 +1,18 @@
 //! The plan file: its layout, how it is opened and checked, and how it is printed. A leaf: compilers
 //! write what this crate owns.
 
+mod check;
+pub mod dump;
+mod error;
 mod image;
 pub mod layout;
+mod open;
+mod write;
 
+pub use error::{At, PlanError, Relation};
 pub use image::PlanImage;
+pub use open::Plan;
+pub use write::write_plan_file;
 
 /// FNV-1a 64 over `bytes`.
 pub fn checksum(bytes: &[u8]) -> u64 {
