@@ -1,0 +1,123 @@
+//! Definitions from checkpoints: what the metadata says, and what a family implies.
+
+mod gguf;
+mod hf;
+mod periods;
+
+use std::path::Path;
+
+use strata_formats::{Checkpoint, Kind};
+
+use crate::error::ModelError;
+use crate::limits;
+use crate::schema::{Act, Bias, ModelDef, Pairs};
+
+/// What the members of a family have in common and their metadata does not say.
+#[derive(Debug)]
+struct Family {
+    /// `general.architecture` of GGUF files.
+    gguf: &'static str,
+    /// `model_type` of published configurations.
+    hf: &'static [&'static str],
+    /// Published checkpoints pair the halves of a head; converters may have reordered the rows.
+    gguf_pairing: Pairs,
+    bias: Bias,
+    qk_norm: bool,
+    act: Act,
+    gemma: Option<Gemma>,
+}
+
+/// Four norms a layer with zero-centred gains in published files, a scaled embedding, and local
+/// layers between global ones.
+#[derive(Clone, Copy, Debug)]
+struct Gemma {
+    /// Every so many layers one is global, beginning with the last of the first period.
+    pattern: u32,
+    local_theta: f64,
+}
+
+const PLAIN: Family = Family {
+    gguf: "",
+    hf: &[],
+    gguf_pairing: Pairs::Halves,
+    bias: Bias::None,
+    qk_norm: false,
+    act: Act::Silu,
+    gemma: None,
+};
+
+const FAMILIES: &[Family] = &[
+    Family { gguf: "llama", hf: &["llama", "mistral"], gguf_pairing: Pairs::Adjacent, ..PLAIN },
+    Family { gguf: "qwen2", hf: &["qwen2"], bias: Bias::Qkv, ..PLAIN },
+    Family { gguf: "qwen3", hf: &["qwen3"], qk_norm: true, ..PLAIN },
+    Family { gguf: "qwen3moe", hf: &["qwen3_moe"], qk_norm: true, ..PLAIN },
+    Family {
+        gguf: "gemma3",
+        hf: &["gemma3_text"],
+        qk_norm: true,
+        act: Act::Gelu,
+        gemma: Some(Gemma { pattern: 6, local_theta: 10_000.0 }),
+        ..PLAIN
+    },
+];
+
+/// Writes the definition of the checkpoint at `path`: a GGUF file (the first of a split one), a
+/// safetensors file or a directory of them with `config.json`.
+///
+/// `weights.files` holds `path` made absolute; see [`ModelDef::relative_to`].
+///
+/// # Errors
+/// The checkpoint cannot be opened, its family is not known, or a key is missing or says what the
+/// block builders do not do.
+pub fn import(path: &Path) -> Result<ModelDef, ModelError> {
+    let checkpoint = Checkpoint::open(path).map_err(ModelError::Open)?;
+    let def = match checkpoint.kind() {
+        Kind::Gguf => gguf::import(path, &checkpoint)?,
+        Kind::Safetensors => hf::import(path, &checkpoint)?,
+    };
+    limits::check(&def)?;
+    Ok(def)
+}
+
+impl ModelDef {
+    /// Names the files inside `dir`, where the definition is to be stored, relative to it.
+    #[must_use]
+    pub fn relative_to(mut self, dir: &Path) -> Self {
+        let Ok(dir) = std::path::absolute(dir) else { return self };
+        for file in &mut self.weights.files {
+            let inside = Path::new(file.as_str()).strip_prefix(&dir).ok().and_then(Path::to_str);
+            if let Some(inside) = inside {
+                *file = if inside.is_empty() { ".".into() } else { inside.to_owned() };
+            }
+        }
+        self
+    }
+}
+
+/// The path as a definition holds it.
+fn file_name(path: &Path) -> Result<String, ModelError> {
+    let absolute =
+        std::path::absolute(path).map_err(|error| ModelError::Read { path: path.into(), error })?;
+    match absolute.to_str() {
+        Some(text) => Ok(text.to_owned()),
+        None => Err(ModelError::Field {
+            field: "weights.files".into(),
+            found: absolute.to_string_lossy().into_owned(),
+            need: "a path in UTF-8: rename the file".into(),
+        }),
+    }
+}
+
+fn unknown_architecture(path: &Path, found: &str, known: &[&str]) -> ModelError {
+    ModelError::Architecture { path: path.into(), found: found.into(), known: known.join(", ") }
+}
+
+/// Narrows a size that the schema holds in 16 bits.
+fn narrow(path: &Path, key: &str, value: u32) -> Result<u16, ModelError> {
+    u16::try_from(value).map_err(|_| ModelError::Key {
+        path: path.into(),
+        key: key.into(),
+        found: value.to_string(),
+        need: format!("at most {}", u16::MAX),
+    })
+}
