@@ -75,7 +75,13 @@ impl<'c> KernelBuilder<'c> {
             context.void_type().fn_type(&[pointer.into(), word.into(), word.into()], false);
         let function = module.add_function(ENTRY, signature, None);
         let facts = target.facts();
-        for (key, value) in [("target-cpu", facts.cpu), ("target-features", facts.features)] {
+        // "no-builtins" keeps LLVM from turning loops into calls of memset and memcpy.
+        let attributes = [
+            ("target-cpu", facts.cpu),
+            ("target-features", facts.features),
+            ("no-builtins", ""),
+        ];
+        for (key, value) in attributes {
             function
                 .add_attribute(AttributeLoc::Function, context.create_string_attribute(key, value));
         }
