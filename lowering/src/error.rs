@@ -1,0 +1,205 @@
+//! Why a plan cannot be made from an input.
+
+use std::fmt;
+
+/// Users' mistakes and limits; each says what, where, what was found and what is needed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LowerError {
+    /// A field of the configuration.
+    Config {
+        field: &'static str,
+        found: String,
+        need: &'static str,
+    },
+    /// The configuration asks for the machine's own instruction set and there is none we know.
+    NoNativeTarget,
+    /// Graphs were given for other windows than the configuration's.
+    Windows {
+        found: usize,
+        need: usize,
+    },
+    TensorMissing {
+        weight: String,
+        tensor: String,
+        near: Option<String>,
+        files: String,
+    },
+    TensorDims {
+        weight: String,
+        tensor: String,
+        file: String,
+        found: String,
+        need: String,
+    },
+    TensorFormat {
+        weight: String,
+        tensor: String,
+        file: String,
+        found: String,
+        need: String,
+    },
+    /// Slices of one weight with different element types.
+    MixedFormats {
+        weight: String,
+        tensor: String,
+        file: String,
+        found: String,
+        need: String,
+    },
+    /// The file says another size than type and dimensions give.
+    TensorBytes {
+        tensor: String,
+        file: String,
+        found: u64,
+        need: u64,
+    },
+    /// A tensor that ends behind its file.
+    TensorRange {
+        tensor: String,
+        file: String,
+        end_bytes: u64,
+        file_bytes: u64,
+    },
+    /// A shape that no kernel takes.
+    Shape {
+        node: String,
+        what: &'static str,
+        found: u64,
+        need: String,
+    },
+    /// An op over these operands has no kernel.
+    NoKernel {
+        node: String,
+        op: &'static str,
+        found: String,
+        need: &'static str,
+    },
+    Budget(Box<BudgetShortfall>),
+    /// Machine code could not be generated.
+    Kernel {
+        message: String,
+    },
+    /// A code generator process could not be started, or ended in the middle of a kernel.
+    Worker {
+        kernel: String,
+        message: String,
+    },
+}
+
+/// What the plan needs, by class, against what the configuration allows. All in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BudgetShortfall {
+    pub device: String,
+    pub budget: u64,
+    pub weights: u64,
+    pub states: u64,
+    pub arena: u64,
+    pub step: u64,
+    /// Of `weights`, what could be read from the file instead.
+    pub mappable: u64,
+    /// One position of all sequences' states.
+    pub token: u64,
+}
+
+impl BudgetShortfall {
+    pub fn need(&self) -> u64 {
+        self.weights + self.states + self.arena + self.step
+    }
+
+    pub fn short(&self) -> u64 {
+        self.need().saturating_sub(self.budget)
+    }
+}
+
+/// Bytes as MiB with one decimal.
+fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+impl fmt::Display for BudgetShortfall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: the plan needs {} (weights {}, states {}, arena {}, step {}), the budget is {}: \
+             {} short;",
+            self.device,
+            mib(self.need()),
+            mib(self.weights),
+            mib(self.states),
+            mib(self.arena),
+            mib(self.step),
+            mib(self.budget),
+            mib(self.short()),
+        )?;
+        if self.mappable > 0 {
+            write!(f, " weights: Mapped would free {};", mib(self.mappable))?;
+        }
+        if self.token > 0 {
+            let tokens = self.short().div_ceil(self.token);
+            write!(f, " {tokens} positions less in sequences.context_tokens would do, or")?;
+        }
+        write!(f, " raise budget_mib by {}", self.short().div_ceil(1 << 20))
+    }
+}
+
+impl fmt::Display for LowerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config { field, found, need } => {
+                write!(f, "configuration: {field} is {found}, needs {need}")
+            }
+            Self::NoNativeTarget => write!(
+                f,
+                "configuration: target Native: this machine has no AVX2; name Avx2 or Avx512 to \
+                 compile for another machine"
+            ),
+            Self::Windows { found, need } => {
+                write!(f, "{found} graphs for {need} windows of the configuration")
+            }
+            Self::TensorMissing { weight, tensor, near, files } => {
+                write!(f, "weight {weight}: no tensor {tensor} in {files}")?;
+                match near {
+                    Some(near) => write!(f, "; the nearest name is {near}"),
+                    None => write!(f, "; is it the right weight file?"),
+                }
+            }
+            Self::TensorDims { weight, tensor, file, found, need } => write!(
+                f,
+                "weight {weight}: tensor {tensor} in {file} is {found}, the model needs {need}"
+            ),
+            Self::TensorFormat { weight, tensor, file, found, need } => write!(
+                f,
+                "weight {weight}: tensor {tensor} in {file} is stored as {found}, supported: \
+                 {need}; convert the file"
+            ),
+            Self::MixedFormats { weight, tensor, file, found, need } => write!(
+                f,
+                "weight {weight}: tensor {tensor} in {file} is stored as {found}, its other parts \
+                 as {need}; convert them to one type"
+            ),
+            Self::TensorBytes { tensor, file, found, need } => write!(
+                f,
+                "tensor {tensor} in {file} has {found} bytes, its type and dimensions need {need}: \
+                 the file is damaged"
+            ),
+            Self::TensorRange { tensor, file, end_bytes, file_bytes } => write!(
+                f,
+                "tensor {tensor} ends at byte {end_bytes} of {file}, which has {file_bytes}: the \
+                 file is cut short"
+            ),
+            Self::Shape { node, what, found, need } => {
+                write!(f, "{node}: {what} is {found}, kernels need {need}")
+            }
+            Self::NoKernel { node, op, found, need } => {
+                write!(f, "{node}: no kernel for {op} over {found}; needs {need}")
+            }
+            Self::Budget(shortfall) => shortfall.fmt(f),
+            Self::Kernel { message } => f.write_str(message),
+            Self::Worker { kernel, message } => {
+                write!(f, "code generator at kernel {kernel}: {message}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for LowerError {}

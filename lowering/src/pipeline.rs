@@ -1,0 +1,331 @@
+//! Every pass, in order.
+
+use std::time::Instant;
+
+use strata_graph::{Graph, Rebuilt, verify};
+use strata_kernels::KernelSpec;
+use strata_plan::PlanImage;
+
+use crate::compute_lifetimes::{compute_lifetimes, window_name};
+use crate::config::CpuDevice;
+use crate::emit_schedule::{Places, WindowTables, emit_schedule};
+use crate::error::LowerError;
+use crate::fuse;
+use crate::generate_code::{CodeJob, generate_code};
+use crate::input::CompileInput;
+use crate::load_weights::load_weights;
+use crate::order_nodes::order_nodes;
+use crate::pack_arena::pack_arena;
+use crate::place_experts::{OtherBytes, place_experts};
+use crate::quantize_activations::quantize_activations;
+use crate::report::PassReport;
+use crate::resolve_weights::{Checkpoint, resolve_weights};
+use crate::select_kernels::select_kernels;
+use crate::split_experts::split_experts;
+use crate::states::{Paging, StatePlaces, StepLayout, place_states};
+use crate::write_plan::{FinalWindow, PlanParts, write_plan, write_reports};
+
+/// Names of the passes, in order: what `stop_after` can be.
+pub const PASSES: &[&str] = &[
+    "resolve_weights",
+    "place_experts",
+    "split_experts",
+    "quantize_activations",
+    "fuse_gate_up",
+    "fuse_gated_quantize",
+    "fuse_expert_quantize",
+    "fuse_norm_add",
+    "fuse_residual_add",
+    "fuse_norm_quantize",
+    "fuse_attention_prologue",
+    "fuse_attention_quantize",
+    "order_nodes",
+    "select_kernels",
+    "pack_arena",
+    "emit_schedule",
+    "generate_code",
+    "write_plan",
+];
+
+/// A finished plan and what each pass did.
+#[derive(Debug)]
+pub struct Compiled {
+    pub image: PlanImage,
+    pub reports: Vec<PassReport>,
+}
+
+/// Hears what happens while a plan is made, and says where to stop.
+pub struct Watch<'a> {
+    /// Compilation ends behind this pass, one of [`PASSES`].
+    pub stop_after: Option<&'a str>,
+    /// Gets a stage's name and its text: graphs, and in the end the numbers of all passes.
+    pub on_phase: &'a mut dyn FnMut(&str, &str),
+    /// Gets the count of kernels that are done, and of all.
+    pub on_kernel: &'a (dyn Fn(usize, usize) + Sync),
+}
+
+impl std::fmt::Debug for Watch<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").field("stop_after", &self.stop_after).finish_non_exhaustive()
+    }
+}
+
+/// A pass from graph to graph that cannot fail.
+type GraphPass = fn(&Graph) -> (Graph, Rebuilt);
+
+/// The rewriting passes between placement and order.
+const REWRITES: &[(&str, GraphPass)] = &[
+    // First, so that both halves of the experts are products like others below.
+    ("split_experts", split_experts),
+    // Before fusions: they match products by the types of their inputs.
+    ("quantize_activations", quantize_activations),
+    // Before the residual sums, which would take the bare products away.
+    ("fuse_gate_up", fuse::fuse_gate_up),
+    // These two need the gated products of before.
+    ("fuse_gated_quantize", fuse::fuse_gated_quantize),
+    ("fuse_expert_quantize", fuse::fuse_expert_quantize),
+    // Before residual sums: a sum behind a norm belongs to the norm.
+    ("fuse_norm_add", fuse::fuse_norm_add),
+    ("fuse_residual_add", fuse::fuse_residual_add),
+    ("fuse_norm_quantize", fuse::fuse_norm_quantize),
+    // Before attention + quantize, which would hide which attention reads a state.
+    ("fuse_attention_prologue", fuse::fuse_attention_prologue),
+    ("fuse_attention_quantize", fuse::fuse_attention_quantize),
+];
+
+/// Compiles `input` to a plan. `None` if `watch` stopped it before the end.
+///
+/// # Errors
+/// Users' mistakes and limits; see [`LowerError`].
+///
+/// # Panics
+/// If a pass leaves a graph that breaks the rules of graphs: a fault of the pass.
+pub fn compile(
+    input: &CompileInput<'_>,
+    watch: &mut Watch<'_>,
+) -> Result<Option<Compiled>, LowerError> {
+    let cpu = input.config.cpu()?;
+    let need = input.config.windows().len();
+    if input.graphs.len() != need {
+        return Err(LowerError::Windows { found: input.graphs.len(), need });
+    }
+    let paging = Paging::new(input.config, input.model.context_tokens)?;
+    let mut run = Run { input, cpu, paging, watch, reports: Vec::new() };
+    run.all()
+}
+
+/// One compilation under way.
+struct Run<'r, 'a, 'w> {
+    input: &'r CompileInput<'a>,
+    cpu: CpuDevice,
+    paging: Paging,
+    watch: &'r mut Watch<'w>,
+    reports: Vec<PassReport>,
+}
+
+impl Run<'_, '_, '_> {
+    fn all(&mut self) -> Result<Option<Compiled>, LowerError> {
+        let input = self.input;
+        // Types and byte ranges first: every later pass asks for a weight's element type.
+        let checkpoint = Checkpoint::new(input.tensors, input.files);
+        let mut graphs = Vec::with_capacity(input.graphs.len());
+        for graph in &input.graphs {
+            let started = Instant::now();
+            let (resolved, report) = resolve_weights(graph, &checkpoint)?;
+            self.checked("resolve_weights", &resolved);
+            if graphs.is_empty() {
+                self.report(report, started);
+            }
+            graphs.push(resolved);
+        }
+        if self.ends("resolve_weights", &graphs) {
+            return Ok(None);
+        }
+        let base = graphs[0].clone();
+        // States and the step block have their sizes from the configuration alone.
+        let states = place_states(&base, input.config, &self.paging);
+        let step = StepLayout::new(&graphs, &self.paging);
+        // Before rewriting, so that a plan that cannot fit is refused at once.
+        let other = self.other_bytes(&graphs, &states, &step);
+        let started = Instant::now();
+        let (policy, budget) = (input.config.weights, self.cpu.budget_bytes);
+        let (weights, report) = place_experts(&base, policy, budget, other)?;
+        self.report(report, started);
+        if self.ends("place_experts", &graphs) {
+            return Ok(None);
+        }
+        for &(pass, rewrite) in REWRITES {
+            self.rewrite(pass, rewrite, &mut graphs);
+            if self.ends(pass, &graphs) {
+                return Ok(None);
+            }
+        }
+        // Last of the rewriting passes: what is fused cannot be moved apart any more.
+        for graph in &mut graphs {
+            let started = Instant::now();
+            let (ordered, report) = order_nodes(graph);
+            self.checked("order_nodes", &ordered);
+            self.report(report, started);
+            *graph = ordered;
+        }
+        if self.ends("order_nodes", &graphs) {
+            return Ok(None);
+        }
+        let places = Places { weights: &weights, states: &states, step: &step };
+        let Some(windows) = self.schedules(graphs, places)? else { return Ok(None) };
+        let arena = windows.iter().map(|w| w.arena_bytes).max().unwrap_or(0);
+        weights.check_budget(budget, OtherBytes { arena, ..other })?;
+        self.plan(&base, &windows, places)
+    }
+
+    /// Runs a rewriting pass over all windows; the report adds them up.
+    fn rewrite(&mut self, pass: &'static str, rewrite: GraphPass, graphs: &mut [Graph]) {
+        let started = Instant::now();
+        let mut sum = Rebuilt::default();
+        for graph in graphs {
+            let (next, rebuilt) = rewrite(graph);
+            self.checked(pass, &next);
+            sum.nodes_before += rebuilt.nodes_before;
+            sum.nodes_after += rebuilt.nodes_after;
+            sum.nodes_replaced += rebuilt.nodes_replaced;
+            *graph = next;
+        }
+        let report = PassReport::new(pass, "all windows")
+            .count("nodes_before_count", sum.nodes_before.into())
+            .count("nodes_count", sum.nodes_after.into())
+            .count("nodes_replaced_count", sum.nodes_replaced.into());
+        self.report(report, started);
+    }
+
+    /// Side tables and commands of every window.
+    fn schedules(
+        &mut self,
+        graphs: Vec<Graph>,
+        places: Places<'_>,
+    ) -> Result<Option<Vec<FinalWindow>>, LowerError> {
+        let mut windows = Vec::with_capacity(graphs.len());
+        let stop = self.watch.stop_after.unwrap_or_default();
+        for graph in graphs {
+            let started = Instant::now();
+            let (choices, report) = select_kernels(&graph, places.states, &self.paging)?;
+            self.report(report, started);
+            if stop == "select_kernels" {
+                continue;
+            }
+            // Lifetimes count in groups between barriers, which fused nodes and their order fix.
+            let started = Instant::now();
+            let (lifetimes, report) = compute_lifetimes(&graph);
+            self.report(report, started);
+            let started = Instant::now();
+            let (arena, report) = pack_arena(&graph, &lifetimes);
+            self.report(report, started);
+            if stop == "pack_arena" {
+                continue;
+            }
+            let started = Instant::now();
+            let tables = WindowTables {
+                graph: &graph,
+                choices: &choices,
+                lifetimes: &lifetimes,
+                arena: &arena,
+            };
+            let (schedule, report) = emit_schedule(tables, places);
+            self.report(report, started);
+            windows.push(FinalWindow { schedule, arena_bytes: arena.bytes, graph });
+        }
+        let stopped = ["select_kernels", "pack_arena", "emit_schedule"].contains(&stop);
+        if stopped {
+            self.print_reports();
+        }
+        Ok((!stopped).then_some(windows))
+    }
+
+    /// Machine code, then the rows of the plan.
+    fn plan(
+        &mut self,
+        base: &Graph,
+        windows: &[FinalWindow],
+        places: Places<'_>,
+    ) -> Result<Option<Compiled>, LowerError> {
+        let started = Instant::now();
+        let (pieces, report) = load_weights(base, places.weights)?;
+        self.report(report, started);
+        let of_windows = windows.iter().flat_map(|w| w.schedule.specs.iter().copied());
+        let of_loading = pieces.iter().flatten().filter_map(|piece| piece.spec);
+        let mut specs: Vec<KernelSpec> = of_windows.chain(of_loading).collect();
+        specs.sort_unstable();
+        specs.dedup();
+        let of = |&target| specs.iter().map(move |&spec| CodeJob { spec, target });
+        let jobs: Vec<CodeJob> = self.cpu.targets.iter().flat_map(of).collect();
+        let started = Instant::now();
+        let (kernels, report) = generate_code(&jobs, &self.input.worker, self.watch.on_kernel)?;
+        self.report(report, started);
+        if self.watch.stop_after == Some("generate_code") {
+            self.print_reports();
+            return Ok(None);
+        }
+        let started = Instant::now();
+        let parts = PlanParts {
+            model: &self.input.model,
+            config: self.input.config,
+            cpu: &self.cpu,
+            files: self.input.files,
+            base,
+            windows,
+            weights: places.weights,
+            pieces: &pieces,
+            states: places.states,
+            step: places.step,
+            paging: &self.paging,
+            specs: &specs,
+            kernels: &kernels,
+        };
+        let (mut image, report) = write_plan(&parts);
+        self.report(report, started);
+        write_reports(&mut image, &self.reports);
+        self.print_reports();
+        Ok(Some(Compiled { image, reports: std::mem::take(&mut self.reports) }))
+    }
+
+    /// An upper bound of what is needed beside weights: the arena of unfused graphs.
+    fn other_bytes(&self, graphs: &[Graph], states: &StatePlaces, step: &StepLayout) -> OtherBytes {
+        let packed = |graph: &Graph| pack_arena(graph, &compute_lifetimes(graph).0).0.bytes;
+        OtherBytes {
+            states: states.bytes,
+            arena: graphs.iter().map(packed).max().unwrap_or(0),
+            step: step.bytes.into(),
+            token: states.token_bytes,
+        }
+    }
+
+    fn report(&mut self, mut report: PassReport, started: Instant) {
+        report.seconds = started.elapsed().as_secs_f64();
+        self.reports.push(report);
+    }
+
+    /// A graph that a pass has just made must keep all rules.
+    fn checked(&self, pass: &str, graph: &Graph) {
+        if let Err(errors) = verify::verify(graph) {
+            let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            panic!("{pass} left a graph ({}) that breaks {}", window_name(graph), all.join("; "));
+        }
+    }
+
+    /// Shows the graphs of a stage; true if it is the last one wanted.
+    fn ends(&mut self, pass: &str, graphs: &[Graph]) -> bool {
+        for graph in graphs {
+            let stage = format!("{pass} {}", window_name(graph));
+            (self.watch.on_phase)(&stage, &graph.to_string());
+        }
+        let ends = self.watch.stop_after == Some(pass);
+        if ends {
+            self.print_reports();
+        }
+        ends
+    }
+
+    fn print_reports(&mut self) {
+        let lines: Vec<String> = self.reports.iter().map(ToString::to_string).collect();
+        (self.watch.on_phase)("reports", &lines.join("\n"));
+    }
+}

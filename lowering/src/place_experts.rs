@@ -1,0 +1,273 @@
+//! Every weight gets its form, its tier and its place. With one CPU the tiers are RAM, the mapped
+//! file and the plan itself; experts are banks like any other matrix.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use strata_graph::{Graph, Id, Op, Part, WeightDef, WeightId, WeightSource};
+use strata_kernels::formats::packed_bytes;
+use strata_kernels::spec::WeightFormat;
+
+use crate::config::TierPolicy;
+use crate::error::{BudgetShortfall, LowerError};
+use crate::report::PassReport;
+
+/// Weights begin on a cache line.
+pub const WEIGHT_ALIGN_BYTES: u64 = 64;
+
+/// The form in which kernels read a weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Form {
+    /// Rows as the file has them: tables of embeddings and float matrices.
+    Native,
+    /// Groups of 16 rows of a block format, side by side.
+    Packed,
+    /// f32 elements: gains, biases, frequencies.
+    Vector,
+}
+
+/// Where a weight lies while the plan runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    Ram,
+    Mapped,
+    Constant,
+}
+
+/// A weight in one form. A tied table has two: native rows to look up, packed rows to multiply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    pub weight: WeightId,
+    pub form: Form,
+    pub tier: Tier,
+    /// In WEIGHTS, in CONSTANTS, or in the file.
+    pub offset: u64,
+    pub bytes: u64,
+    /// The file, where the tier is [`Tier::Mapped`].
+    pub file: u32,
+}
+
+/// Bytes that are needed beside the weights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OtherBytes {
+    pub states: u64,
+    /// An upper bound while passes may still shrink it.
+    pub arena: u64,
+    pub step: u64,
+    /// One position of all sequences' states.
+    pub token: u64,
+}
+
+/// All placements, in the order of weights and forms.
+#[derive(Clone, Debug, Default)]
+pub struct WeightPlaces {
+    pub rows: Vec<Placement>,
+    index: BTreeMap<(WeightId, Form), usize>,
+    /// Bytes of the WEIGHTS space.
+    pub ram_bytes: u64,
+    pub mapped_bytes: u64,
+    /// Values of the CONSTANTS section.
+    pub constants: Vec<f32>,
+    pub other: OtherBytes,
+}
+
+impl WeightPlaces {
+    pub fn get(&self, weight: WeightId, form: Form) -> Option<&Placement> {
+        self.index.get(&(weight, form)).map(|&row| &self.rows[row])
+    }
+
+    /// Checks that the plan fits the budget.
+    ///
+    /// # Errors
+    /// What is needed by class, and by how much it falls short.
+    pub fn check_budget(&self, budget: Option<u64>, other: OtherBytes) -> Result<(), LowerError> {
+        let Some(budget) = budget else { return Ok(()) };
+        let mappable = self.rows.iter().filter(|p| p.tier == Tier::Ram && p.form == Form::Native);
+        let shortfall = BudgetShortfall {
+            device: "cpu".into(),
+            budget,
+            weights: self.ram_bytes,
+            states: other.states,
+            arena: other.arena,
+            step: other.step,
+            mappable: mappable.map(|p| p.bytes).sum(),
+            token: other.token,
+        };
+        match shortfall.short() {
+            0 => Ok(()),
+            _ => Err(LowerError::Budget(Box::new(shortfall))),
+        }
+    }
+}
+
+/// Decides form, tier and place of every weight that a node reads.
+///
+/// Block-quantised matrices are repacked, so they go to RAM. Float matrices are read as they are:
+/// from RAM, or from the mapped file where the budget or the policy asks for it. Tables of
+/// embeddings stay in the file, since a window touches few of their rows.
+///
+/// # Errors
+/// The budget, if weights, states, arena and step together do not fit it.
+pub fn place_experts(
+    graph: &Graph,
+    policy: TierPolicy,
+    budget: Option<u64>,
+    other: OtherBytes,
+) -> Result<(WeightPlaces, PassReport), LowerError> {
+    let uses = weight_uses(graph);
+    let mut rows: Vec<Placement> = uses
+        .iter()
+        .map(|(&(weight, form), use_)| first_choice(graph, weight, form, *use_, policy))
+        .collect();
+    let mut places = assign_offsets(graph, rows.clone());
+    if policy == TierPolicy::Auto {
+        while places.check_budget(budget, other).is_err() {
+            let Some(largest) = largest_mappable(graph, &rows) else { break };
+            rows[largest].tier = Tier::Mapped;
+            places = assign_offsets(graph, rows.clone());
+        }
+    }
+    places.other = other;
+    places.check_budget(budget, other)?;
+    let report = PassReport::new("place_experts", "")
+        .count("ram_bytes", places.ram_bytes)
+        .count("mapped_bytes", places.mapped_bytes)
+        .count("constant_bytes", 4 * places.constants.len() as u64)
+        .count("states_bytes", other.states)
+        .count("arena_bound_bytes", other.arena)
+        .count("step_bytes", other.step)
+        .count("budget_bytes", budget.unwrap_or(0));
+    Ok((places, report))
+}
+
+/// How a weight is read in one form.
+#[derive(Clone, Copy, Debug, Default)]
+struct WeightUse {
+    /// Whole, by every window; else a few rows of it.
+    streamed: bool,
+}
+
+/// Which operands of an op are weights, and whether they are matrices.
+fn weight_operands(op: &Op) -> &'static [(usize, bool)] {
+    match *op {
+        Op::Matmul { bias: false, .. } => &[(1, true)],
+        Op::Matmul { bias: true, .. } => &[(1, true), (2, false)],
+        Op::GatedMatmul { .. } => &[(1, true), (2, true)],
+        Op::ExpertMlp { .. } => &[(3, true), (4, true), (5, true)],
+        Op::ExpertGated { .. } => &[(2, true), (3, true)],
+        Op::ExpertDown {} => &[(2, true)],
+        Op::RopeAngles { .. } => &[(0, false)],
+        Op::RmsNorm { .. }
+        | Op::HeadNorm { .. }
+        | Op::RmsNormQuantize { .. }
+        | Op::RmsNormAdd { .. } => &[(1, false)],
+        Op::AttentionPrologue { norm: true, .. } => &[(5, false), (6, false)],
+        _ => &[],
+    }
+}
+
+fn weight_uses(graph: &Graph) -> BTreeMap<(WeightId, Form), WeightUse> {
+    let mut uses: BTreeMap<(WeightId, Form), WeightUse> = BTreeMap::new();
+    for node in graph.nodes() {
+        if let (Op::Embed { .. }, Some(table)) = (node.op, graph.weight_of(node.operands[0])) {
+            uses.entry((table, Form::Native)).or_default();
+        }
+        for &(operand, matrix) in weight_operands(node.op) {
+            let Some(weight) = graph.weight_of(node.operands[operand]) else { continue };
+            let quantised = graph.weights()[weight].ty.dtype.is_block_quantised();
+            let form = match (matrix, quantised) {
+                (true, true) => Form::Packed,
+                (true, false) => Form::Native,
+                (false, _) => Form::Vector,
+            };
+            uses.entry((weight, form)).or_default().streamed = true;
+        }
+    }
+    uses
+}
+
+/// The one part of a weight, if it lies in one piece and aligned to its elements.
+fn mappable_part(def: &WeightDef) -> Option<Part> {
+    let WeightSource::Parts(parts) = &def.source else { return None };
+    let [part] = parts.as_slice() else { return None };
+    let (block, bytes) = def.ty.dtype.block();
+    let align = if block == 1 { bytes } else { 1 };
+    (part.offset.is_multiple_of(align) && !def.add_one).then_some(*part)
+}
+
+fn first_choice(
+    graph: &Graph,
+    weight: WeightId,
+    form: Form,
+    use_: WeightUse,
+    policy: TierPolicy,
+) -> Placement {
+    let def = &graph.weights()[weight];
+    let part = mappable_part(def);
+    let tier = match (form, &def.source) {
+        (Form::Vector, WeightSource::Constant(_)) => Tier::Constant,
+        (Form::Native, _) if part.is_some() => match policy {
+            TierPolicy::Ram => Tier::Ram,
+            TierPolicy::Mapped => Tier::Mapped,
+            TierPolicy::Auto if use_.streamed => Tier::Ram,
+            TierPolicy::Auto => Tier::Mapped,
+        },
+        _ => Tier::Ram,
+    };
+    let file = part.map_or(0, |p| p.file);
+    Placement { weight, form, tier, offset: 0, bytes: placed_bytes(def, form), file }
+}
+
+/// Bytes of a weight in a form.
+pub fn placed_bytes(def: &WeightDef, form: Form) -> u64 {
+    match form {
+        Form::Native => def.ty.bytes(),
+        Form::Vector => 4 * def.ty.elements(),
+        Form::Packed => {
+            let format = WeightFormat::of(def.ty.dtype).expect("resolve_weights checked formats");
+            let (matrices, rows) = match *def.ty.dims() {
+                [experts, n, _] => (u64::from(experts), n),
+                _ => (1, def.ty.dims()[0]),
+            };
+            matrices * packed_bytes(format, rows, def.ty.last_dim())
+        }
+    }
+}
+
+fn largest_mappable(graph: &Graph, rows: &[Placement]) -> Option<usize> {
+    let can = |p: &Placement| {
+        let one_piece = mappable_part(&graph.weights()[p.weight]).is_some();
+        p.tier == Tier::Ram && p.form == Form::Native && one_piece
+    };
+    let candidates = rows.iter().enumerate().filter(|(_, p)| can(p));
+    candidates.max_by_key(|(i, p)| (p.bytes, std::cmp::Reverse(*i))).map(|(i, _)| i)
+}
+
+fn assign_offsets(graph: &Graph, mut rows: Vec<Placement>) -> WeightPlaces {
+    let mut places = WeightPlaces::default();
+    let mut files: BTreeSet<(u32, u64, u64)> = BTreeSet::new();
+    for row in &mut rows {
+        let def = &graph.weights()[row.weight];
+        match (row.tier, &def.source) {
+            (Tier::Mapped, _) => {
+                let part = mappable_part(def).expect("only weights in one piece are mapped");
+                (row.offset, row.file) = (part.offset, part.file);
+                files.insert((part.file, part.offset, part.bytes));
+            }
+            (Tier::Constant, WeightSource::Constant(values)) => {
+                let lines = places.constants.len().next_multiple_of(16);
+                places.constants.resize(lines, 0.0);
+                row.offset = 4 * places.constants.len() as u64;
+                places.constants.extend_from_slice(values);
+            }
+            _ => {
+                row.offset = places.ram_bytes.next_multiple_of(WEIGHT_ALIGN_BYTES);
+                places.ram_bytes = row.offset + row.bytes;
+            }
+        }
+    }
+    places.mapped_bytes = files.iter().map(|(_, _, bytes)| bytes).sum();
+    places.index = rows.iter().enumerate().map(|(i, p)| ((p.weight, p.form), i)).collect();
+    debug_assert!(rows.iter().all(|p| p.weight.index() < graph.weights().len()));
+    places.rows = rows;
+    places
+}
