@@ -8,6 +8,8 @@ pub mod builder;
 pub mod codegen;
 pub mod error;
 mod flatten;
+pub mod formats;
+pub mod math;
 pub mod ops;
 pub mod reference;
 pub mod run;

@@ -5,6 +5,18 @@
 //! (`u32[16]`; word 0 is the count of live rows, word 1 the rows whose logits are wanted); rows
 //! beyond the live count are skipped and their results are left untouched.
 
+mod matrix;
+mod rows;
+mod sequence;
+
+pub use matrix::{
+    Epilogue, ExpertDown, ExpertGated, GatedMatmul, Matmul, Repack, RowClass, ToF32,
+};
+pub use rows::{
+    ActMul, Embed, GatherRows, Mul, NormFold, Quantize, RmsNorm, RopeAngles, Scale,
+};
+pub use sequence::{AttnPrologue, Attention, Dispatch, ExpertCombine, Route};
+
 use serde::{Deserialize, Serialize};
 use strata_graph::DType;
 
@@ -115,85 +127,11 @@ impl std::fmt::Debug for F32 {
     }
 }
 
-/// How many live rows a matrix kernel is laid out for. Both take any count and give the same bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum RowClass {
-    /// 1 to 8: bound by reading weights.
-    Few,
-    /// More: bound by arithmetic.
-    Many,
-}
-
 /// The function of a gated product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Act {
     Silu,
     GeluTanh,
-}
-
-/// What is added to a matrix product before it is stored, in this order.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-pub struct Epilogue {
-    /// `f32[n]`
-    pub bias: bool,
-    /// `f32[rows, n]`
-    pub residual: bool,
-}
-
-/// `y[rows, n] = x[rows, k] . w[n, k]` (+ bias, + residual), all f32 outside of `x` and `w`.
-///
-/// | operand | |
-/// |---|---|
-/// | 1 | `x`: q8 rows for block formats, `f32[rows, k]` for float formats |
-/// | 2 | `w`: packed (see [`Repack`]) for block formats, native rows for float formats |
-/// | next, if asked | bias, then residual |
-/// | last | `y: f32[rows, n]`; may be the residual itself |
-///
-/// Unit: 16 output rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Matmul {
-    pub format: WeightFormat,
-    pub n: u32,
-    pub k: u32,
-    pub rows: RowClass,
-    pub epilogue: Epilogue,
-    /// Takes the live count from the step block's logit rows instead of its rows.
-    pub logits: bool,
-}
-
-/// `y[rows, n] = act(x . w_gate) * (x . w_up)`.
-///
-/// Operands: 1 `x`, 2 `w_gate`, 3 `w_up`, 4 `y` (`f32[rows, n]`, or q8 rows of `n`).
-/// Unit: 32 output rows with `quantize`, else 16.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct GatedMatmul {
-    pub format: WeightFormat,
-    pub n: u32,
-    pub k: u32,
-    pub rows: RowClass,
-    pub act: Act,
-    /// Store the result as q8 rows; needs `n % 32 == 0`.
-    pub quantize: bool,
-}
-
-/// Packs the native rows of a block format for matrix kernels. Operands: 1 native `[n, k]`,
-/// 2 packed, of [`packed_bytes`](crate::formats::packed_bytes). Unit: 16 rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Repack {
-    pub format: WeightFormat,
-    pub n: u32,
-    pub k: u32,
-}
-
-/// `y[i] = f32(w[i])` (+ 1) for a vector of `n` elements. Operands: 1 `w` (native), 2 `y: f32[n]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ToF32 {
-    pub format: WeightFormat,
-    pub n: u32,
-    /// Adds 1: gains that are stored as the distance from one.
-    pub add_one: bool,
 }
 
 /// `y[rows, k] = a + b`. Operands: 1 `a`, 2 `b`, 3 `y`, all `f32[rows, k]`; `y` may be `a` or `b`.
@@ -208,9 +146,24 @@ pub struct Add {
 pub enum KernelSpec {
     Matmul(Matmul),
     GatedMatmul(GatedMatmul),
+    ExpertGated(ExpertGated),
+    ExpertDown(ExpertDown),
     Repack(Repack),
     ToF32(ToF32),
     Add(Add),
+    Quantize(Quantize),
+    RmsNorm(RmsNorm),
+    RopeAngles(RopeAngles),
+    Embed(Embed),
+    GatherRows(GatherRows),
+    Mul(Mul),
+    Scale(Scale),
+    ActMul(ActMul),
+    AttnPrologue(AttnPrologue),
+    Attention(Attention),
+    Route(Route),
+    Dispatch(Dispatch),
+    ExpertCombine(ExpertCombine),
 }
 
 impl KernelSpec {

@@ -1,3 +1,7 @@
+mod products;
+pub mod random;
+mod rows;
+
 use crate::run::{Buffer, Runnable};
 use crate::spec::Add;
 use crate::{KernelError, KernelSpec, Target, compile};

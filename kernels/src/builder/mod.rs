@@ -76,11 +76,8 @@ impl<'c> KernelBuilder<'c> {
         let function = module.add_function(ENTRY, signature, None);
         let facts = target.facts();
         // "no-builtins" keeps LLVM from turning loops into calls of memset and memcpy.
-        let attributes = [
-            ("target-cpu", facts.cpu),
-            ("target-features", facts.features),
-            ("no-builtins", ""),
-        ];
+        let attributes =
+            [("target-cpu", facts.cpu), ("target-features", facts.features), ("no-builtins", "")];
         for (key, value) in attributes {
             function
                 .add_attribute(AttributeLoc::Function, context.create_string_attribute(key, value));

@@ -30,4 +30,30 @@ impl<'c> KernelBuilder<'c> {
         let args = [sum, unsigned, signed];
         self.intrinsic("llvm.x86.avx512.vpdpbusd.512", &[], &args).expect("a value")
     }
+
+    /// The first `count` (i32) of 16 f32 at `address`; the other lanes are 0 and not read.
+    pub fn load_first(&self, address: Val<'c>, count: Val<'c>) -> Val<'c> {
+        let half = |first: u32| {
+            let mask = self.first_lanes(first, count);
+            let at = self.offset(address, (4 * first).into());
+            self.intrinsic("llvm.x86.avx.maskload.ps.256", &[], &[at, mask]).expect("a value")
+        };
+        self.concat(half(0), half(8))
+    }
+
+    /// Stores the first `count` (i32) of 16 f32 at `address`.
+    pub fn store_first(&self, address: Val<'c>, value: Val<'c>, count: Val<'c>) {
+        for first in [0, 8] {
+            let mask = self.first_lanes(first, count);
+            let at = self.offset(address, (4 * first).into());
+            let part = self.slice(value, first, 8);
+            self.intrinsic("llvm.x86.avx.maskstore.ps.256", &[], &[at, mask, part]);
+        }
+    }
+
+    /// All bits set in those of lanes `first .. first + 8` that are below `count`.
+    fn first_lanes(&self, first: u32, count: Val<'c>) -> Val<'c> {
+        let lanes = self.slice(self.lane_numbers(16), first, 8);
+        self.sext(self.icmp(super::Compare::Lt, lanes, count), Elem::I32)
+    }
 }

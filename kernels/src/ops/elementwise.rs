@@ -51,9 +51,8 @@ pub(super) fn act_mul(b: &KernelBuilder<'_>, s: ActMul) {
     let (x, z, y) = (b.operand(1), b.operand(2), b.operand(3));
     for_my_rows(b, |row| {
         let [x, z] = [x, z].map(|base| f32_row(b, base, row, s.k));
-        let gated = |at, lanes| {
-            b.fmul(act(b, s.act, load_f32(b, x, at, lanes)), load_f32(b, z, at, lanes))
-        };
+        let gated =
+            |at, lanes| b.fmul(act(b, s.act, load_f32(b, x, at, lanes)), load_f32(b, z, at, lanes));
         if s.quantize {
             quantize_row(b, s.k, q8_row(b, y, row, s.k), |at| gated(at, LANES));
         } else {

@@ -1,7 +1,20 @@
 //! One op a file: `check` refuses shapes that it cannot take, `build` writes its code.
 
 mod add;
+pub mod dispatch;
+mod elementwise;
+mod expert;
+mod gated;
 pub mod kv;
+mod matmul;
+mod norm;
+mod product;
+mod quantize;
+mod repack;
+mod route;
+mod rows;
+mod tiles;
+mod to_f32;
 
 use crate::builder::KernelBuilder;
 use crate::error::KernelError;
@@ -11,6 +24,19 @@ use crate::spec::KernelSpec;
 pub(crate) fn check(spec: &KernelSpec) -> Result<(), KernelError> {
     match spec {
         KernelSpec::Add(s) => require(spec, "k", s.k.into(), s.k % 16 == 0, "a multiple of 16"),
+        KernelSpec::Matmul(s) => matmul::check(spec, s),
+        KernelSpec::GatedMatmul(s) => gated::check(spec, s),
+        KernelSpec::ExpertGated(s) => expert::check_gated(spec, s),
+        KernelSpec::ExpertDown(s) => expert::check_down(spec, s),
+        KernelSpec::Repack(s) => repack::check(spec, s),
+        KernelSpec::ToF32(s) => to_f32::check(spec, s),
+        KernelSpec::Quantize(s) => quantize::check(spec, s),
+        KernelSpec::RmsNorm(s) => norm::check(spec, s),
+        KernelSpec::RopeAngles(s) => elementwise::check_rope_angles(spec, s),
+        KernelSpec::ActMul(s) => elementwise::check_act_mul(spec, s),
+        KernelSpec::Route(s) => route::check(spec, s),
+        KernelSpec::Dispatch(s) => dispatch::check(spec, s),
+        KernelSpec::ExpertCombine(s) => route::check_combine(spec, s),
         _ => Ok(()),
     }
 }
@@ -19,6 +45,22 @@ pub(crate) fn check(spec: &KernelSpec) -> Result<(), KernelError> {
 pub(crate) fn build(k: &KernelBuilder<'_>, spec: &KernelSpec) {
     match *spec {
         KernelSpec::Add(s) => add::build(k, s),
+        KernelSpec::Matmul(s) => matmul::build(k, s),
+        KernelSpec::GatedMatmul(s) => gated::build(k, s),
+        KernelSpec::ExpertGated(s) => expert::build_gated(k, s),
+        KernelSpec::ExpertDown(s) => expert::build_down(k, s),
+        KernelSpec::Repack(s) => repack::build(k, s),
+        KernelSpec::ToF32(s) => to_f32::build(k, s),
+        KernelSpec::Quantize(s) => quantize::build(k, s),
+        KernelSpec::RmsNorm(s) => norm::build(k, s),
+        KernelSpec::RopeAngles(s) => elementwise::rope_angles(k, s),
+        KernelSpec::GatherRows(s) => elementwise::gather_rows(k, s),
+        KernelSpec::Mul(s) => elementwise::mul(k, s),
+        KernelSpec::Scale(s) => elementwise::scale(k, s),
+        KernelSpec::ActMul(s) => elementwise::act_mul(k, s),
+        KernelSpec::Route(s) => route::build(k, s),
+        KernelSpec::Dispatch(s) => dispatch::build(k, s),
+        KernelSpec::ExpertCombine(s) => route::combine(k, s),
         _ => {}
     }
 }

@@ -1,9 +1,7 @@
 //! Router softmax and top-k, and the weighted sum of a token's experts.
 
 use super::require;
-use super::rows::{
-    LANES, f32_row, for_chunks, for_my_rows, load_f32, store_f32, sum_by_spans,
-};
+use super::rows::{LANES, f32_row, for_chunks, for_my_rows, load_f32, store_f32, sum_by_spans};
 use crate::builder::{Compare, Elem, KernelBuilder, Val};
 use crate::error::KernelError;
 use crate::math;

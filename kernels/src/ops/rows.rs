@@ -16,12 +16,7 @@ pub(super) fn for_my_rows<'c>(b: &KernelBuilder<'c>, body: impl FnOnce(Val<'c>))
 }
 
 /// Address of row `row` of `f32[rows, k]`.
-pub(super) fn f32_row<'c>(
-    b: &KernelBuilder<'c>,
-    base: Val<'c>,
-    row: Val<'c>,
-    k: u32,
-) -> Val<'c> {
+pub(super) fn f32_row<'c>(b: &KernelBuilder<'c>, base: Val<'c>, row: Val<'c>, k: u32) -> Val<'c> {
     b.element(base, row, i64::from(k) * 4)
 }
 

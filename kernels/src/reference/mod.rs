@@ -10,6 +10,7 @@
 pub mod activations;
 pub mod attention;
 pub mod math;
+pub mod matmul;
 pub mod norm;
 pub mod quantize;
 pub mod rope;

@@ -1,0 +1,95 @@
+//! Matrix product with bias and residual.
+
+use super::product::{self, Product};
+use super::tiles::{RowSource, for_tiles, tile_sizes};
+use crate::builder::{Elem, KernelBuilder, StepWord, Val};
+use crate::error::KernelError;
+use crate::formats::GROUP_ROWS;
+use crate::spec::{KernelSpec, Matmul, RowClass};
+
+/// Activations that are kept near while all weights pass by: within a core's second cache.
+const BLOCK_BYTES: i64 = 256 << 10;
+
+fn product_of(s: Matmul) -> Product {
+    Product { format: s.format, n: s.n, k: s.k }
+}
+
+pub(super) fn check(spec: &KernelSpec, s: &Matmul) -> Result<(), KernelError> {
+    product::check(spec, product_of(*s))
+}
+
+/// See [`Matmul`].
+pub(super) fn build(k: &KernelBuilder<'_>, s: Matmul) {
+    let p = product_of(s);
+    let word = if s.logits { StepWord::LogitRows } else { StepWord::Rows };
+    let (x, w) = (k.operand(1), k.operand(2));
+    let bias = s.epilogue.bias.then(|| k.operand(3));
+    let residual = s.epilogue.residual.then(|| k.operand(3 + u32::from(s.epilogue.bias)));
+    let y = k.operand(3 + u32::from(s.epilogue.bias) + u32::from(s.epilogue.residual));
+    let epilogue = Store { n: s.n, bias, residual, y };
+    let x = RowSource::Dense { base: x, stride_bytes: p.input_row_bytes() };
+    let groups = k.share(k.i64(p.groups().into()));
+    for_row_blocks(k, s.rows, p.input_row_bytes(), k.step_word(word), |rows| {
+        k.for_between(groups.0, groups.1, |group| {
+            for_tiles(k, &tile_sizes(k), rows, |first, count| {
+                let totals = p.totals(k, w, group, &x.rows(k, first, count));
+                for (i, total) in (0..).zip(totals) {
+                    epilogue.store(k, k.add(first, k.i64(i)), group, total);
+                }
+            });
+        });
+    });
+}
+
+/// Covers `rows` with blocks of rows: one block for few rows, as many as stay near for many.
+pub(super) fn for_row_blocks<'c>(
+    k: &KernelBuilder<'c>,
+    class: RowClass,
+    row_bytes: i64,
+    rows: Val<'c>,
+    body: impl FnOnce((Val<'c>, Val<'c>)),
+) {
+    if class == RowClass::Few {
+        return body((k.i64(0), rows));
+    }
+    let tile = i64::from(k.facts().tile_tokens);
+    let block = (BLOCK_BYTES / row_bytes / tile * tile).max(tile);
+    k.for_range((k.i64(0), rows), block, &[], |first, _| {
+        body((first, k.imin(k.add(first, k.i64(block)), rows)));
+        Vec::new()
+    });
+}
+
+/// Where 16 results of a row go.
+pub(super) struct Store<'c> {
+    pub n: u32,
+    pub bias: Option<Val<'c>>,
+    pub residual: Option<Val<'c>>,
+    pub y: Val<'c>,
+}
+
+impl<'c> Store<'c> {
+    /// Stores `total` (+ bias, + residual) as the results of `group` of `row`.
+    fn store(&self, k: &KernelBuilder<'c>, row: Val<'c>, group: Val<'c>, total: Val<'c>) {
+        let lane_bytes = k.mul(group, k.i64(i64::from(GROUP_ROWS) * 4));
+        let of_row = |base| k.at(k.element(base, row, i64::from(self.n) * 4), lane_bytes);
+        let whole = self.n.is_multiple_of(GROUP_ROWS);
+        let left = k.sub(k.i64(self.n.into()), k.mul(group, k.i64(GROUP_ROWS.into())));
+        let left = k.trunc(left, Elem::I32);
+        let load = |at| match whole {
+            true => k.load(Elem::F32.x(GROUP_ROWS), at),
+            false => k.load_first(at, left),
+        };
+        let mut value = total;
+        if let Some(bias) = self.bias {
+            value = k.fadd(value, load(k.at(bias, lane_bytes)));
+        }
+        if let Some(residual) = self.residual {
+            value = k.fadd(load(of_row(residual)), value);
+        }
+        match whole {
+            true => k.store(of_row(self.y), value),
+            false => k.store_first(of_row(self.y), value, left),
+        }
+    }
+}

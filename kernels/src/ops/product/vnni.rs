@@ -1,0 +1,82 @@
+//! Blocks by the 8-bit dot product that accumulates in i32.
+
+use super::{Head, WBlock, XBlock};
+use crate::builder::{Elem, KernelBuilder, Val};
+use crate::formats::{Scales, planes::Planes};
+
+/// Rows of one register.
+const LANES: u32 = 16;
+
+/// Adds one block: `sums[t]` is 16 x f32.
+pub(super) fn add_block<'c>(
+    k: &KernelBuilder<'c>,
+    w: &WBlock<'c>,
+    head: &Head<'c>,
+    x: &[XBlock<'c>],
+    sums: &[Val<'c>],
+) -> Vec<Val<'c>> {
+    let scale = w.scale(k, head, 0);
+    let min = w.min(k, head, 0);
+    let integers = integer_sums(k, w, x);
+    let blocks = x.iter().zip(integers).zip(sums);
+    let next = blocks.map(|((x, integer), &sum)| {
+        let integer = k.int_to_float(integer, Elem::F32);
+        let sum = k.fma(k.fmul(scale, x.scale(k)), integer, sum);
+        min.map_or(sum, |min| k.fma(min, x.scaled_sum(k), sum))
+    });
+    next.collect()
+}
+
+/// The exact integers of a block for each row of activations.
+fn integer_sums<'c>(k: &KernelBuilder<'c>, w: &WBlock<'c>, x: &[XBlock<'c>]) -> Vec<Val<'c>> {
+    let by_half = w.facts.scales == Scales::SpanHalves;
+    // Quants of 8 bits are made unsigned by adding 128.
+    let signed = w.facts.bits == 8;
+    let offset = if signed { 128 } else { w.facts.offset };
+    let planes = Planes {
+        at: k.offset(w.at, w.facts.scale_bytes().into()),
+        bits: w.facts.bits,
+        ty: Elem::I8.x(4 * LANES),
+    };
+    let mut sums: Vec<[Val<'c>; 2]> = x.iter().map(|x| first_sums(k, x, offset, by_half)).collect();
+    for pair in 0..4 {
+        for (quad, quants) in (2 * pair..).zip(planes.pair(k, pair)) {
+            let quants = if signed { k.xor(quants, k.int(Elem::I8, 0x80)) } else { quants };
+            let half = if by_half { quad as usize / 4 } else { 0 };
+            for (x, sums) in x.iter().zip(&mut sums) {
+                sums[half] = k.dot_u8_i8(sums[half], quants, x.quad(k, quad, LANES));
+            }
+        }
+    }
+    let scaled = |sums: &[Val<'c>; 2]| match w.facts.scales {
+        Scales::Block { .. } => sums[0],
+        Scales::SpanMin => {
+            let scale = k.zext(k.load(Elem::I8.x(LANES), w.at), Elem::I32);
+            k.mul(sums[0], scale)
+        }
+        Scales::SpanHalves => {
+            let both = k.load(Elem::I16.x(LANES), w.at);
+            let both = k.sext(both, Elem::I32);
+            let first = k.sar(k.shl(both, k.i32(24)), k.i32(24));
+            k.add(k.mul(sums[0], first), k.mul(sums[1], k.sar(both, k.i32(8))))
+        }
+    };
+    sums.iter().map(scaled).collect()
+}
+
+/// What the sums of both halves begin with, so that the offset is taken off.
+fn first_sums<'c>(
+    k: &KernelBuilder<'c>,
+    x: &XBlock<'c>,
+    offset: i32,
+    by_half: bool,
+) -> [Val<'c>; 2] {
+    if offset == 0 {
+        return [k.zero(Elem::I32.x(LANES)); 2];
+    }
+    let sums = x.sums(k);
+    let first = k.sar(k.shl(sums, k.i32(16)), k.i32(16));
+    let second = k.sar(sums, k.i32(16));
+    let halves = if by_half { [first, second] } else { [k.add(first, second), k.i32(0)] };
+    halves.map(|sum| k.splat(k.mul(sum, k.i32(-offset)), LANES))
+}

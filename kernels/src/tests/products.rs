@@ -1,0 +1,243 @@
+use super::random::{Random, quantize_rows};
+use crate::formats::packed_bytes;
+use crate::reference::activations;
+use crate::reference::matmul::{block_product, epilogue, float_product};
+use crate::reference::quantize::q8_row_bytes;
+use crate::run::{Buffer, Runnable};
+use crate::spec::{Act, Epilogue, GatedMatmul, Matmul, Repack, RowClass, ToF32, WeightFormat};
+use crate::{KernelSpec, Target, compile};
+
+/// The kernel for this machine, after it was also made for every other target.
+pub fn runnable(spec: KernelSpec) -> Runnable {
+    let here = Target::of_this_machine().unwrap();
+    let kernels = Target::ALL.map(|target| {
+        let kernels = compile(&[spec], target).unwrap_or_else(|e| panic!("{target:?}: {e}"));
+        (target, kernels)
+    });
+    let (_, kernels) = kernels.iter().find(|(target, _)| *target == here).unwrap();
+    Runnable::new(&kernels[0]).unwrap()
+}
+
+/// Weights as matrix kernels read them.
+pub fn packed(format: WeightFormat, n: usize, k: usize, native: &[u8]) -> Buffer {
+    if format.is_float() {
+        return Buffer::of(native);
+    }
+    let (n, k) = (n as u32, k as u32);
+    let repack = runnable(KernelSpec::Repack(Repack { format, n, k }));
+    let mut packed = Buffer::zeroed(packed_bytes(format, n, k) as usize);
+    repack.run(&mut [&mut Buffer::step(1), &mut Buffer::of(native), &mut packed], 2);
+    packed
+}
+
+/// Activations of a format: q8 rows or f32 rows.
+pub struct Input {
+    pub format: WeightFormat,
+    pub k: usize,
+    pub floats: Vec<f32>,
+    pub bytes: Vec<u8>,
+}
+
+impl Input {
+    pub fn new(format: WeightFormat, k: usize, floats: Vec<f32>) -> Self {
+        let bytes = match format.is_float() {
+            true => floats.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            false => quantize_rows(&floats, k),
+        };
+        Self { format, k, floats, bytes }
+    }
+
+    /// Product of row `row` with a native weight row.
+    pub fn product(&self, row: usize, weight: &[u8]) -> f32 {
+        let k = self.k;
+        if self.format.is_float() {
+            return float_product(self.format, weight, &self.floats[row * k..][..k]);
+        }
+        let bytes = q8_row_bytes(k);
+        block_product(self.format, weight, &self.bytes[row * bytes..][..bytes], k)
+    }
+}
+
+/// Row `row` of native weights.
+pub fn native_row(format: WeightFormat, k: usize, native: &[u8], row: usize) -> &[u8] {
+    let bytes = format.row_bytes(k as u32) as usize;
+    &native[row * bytes..][..bytes]
+}
+
+fn assert_bits(found: &[f32], need: &[f32], what: &str) {
+    for (i, (f, n)) in found.iter().zip(need).enumerate() {
+        assert_eq!(f.to_bits(), n.to_bits(), "{what}: element {i} is {f}, need {n}");
+    }
+}
+
+const MOST_ROWS: usize = 33;
+
+fn matmul_equals_reference(format: WeightFormat, n: usize, k: usize, epi: Epilogue) {
+    let mut random = Random::new((n * 31 + k) as u64);
+    let native = random.weights(format, n, k);
+    let input = Input::new(format, k, random.floats(MOST_ROWS * k));
+    let (bias, residual) = (random.floats(n), random.floats(MOST_ROWS * n));
+    let need: Vec<f32> = (0..MOST_ROWS * n)
+        .map(|i| {
+            let total = input.product(i / n, native_row(format, k, &native, i % n));
+            let bias = epi.bias.then(|| bias[i % n]);
+            epilogue(total, bias, epi.residual.then(|| residual[i]))
+        })
+        .collect();
+    let (mut weight, mut x) = (packed(format, n, k, &native), Buffer::of(&input.bytes));
+    let (mut bias, mut residual) = (Buffer::of(&bias), Buffer::of(&residual));
+    for class in [RowClass::Few, RowClass::Many] {
+        let (n32, k32) = (n as u32, k as u32);
+        let spec = Matmul { format, n: n32, k: k32, rows: class, epilogue: epi, logits: false };
+        let kernel = runnable(KernelSpec::Matmul(spec));
+        for rows in [1, 2, 3, 4, 6, 8, 32, MOST_ROWS] {
+            let mut y = Buffer::zeroed(MOST_ROWS * n * 4);
+            let mut step = Buffer::step(rows as u32);
+            let mut operands = vec![&mut step, &mut x, &mut weight];
+            operands.extend(epi.bias.then_some(&mut bias));
+            operands.extend(epi.residual.then_some(&mut residual));
+            operands.push(&mut y);
+            kernel.run(&mut operands, 1 + rows as u64 % 3);
+            let y = y.as_ref::<f32>();
+            assert_bits(&y[..rows * n], &need[..rows * n], &format!("{spec:?}, {rows} rows"));
+            assert!(y[rows * n..].iter().all(|&y| y == 0.0), "dead rows are left alone");
+        }
+    }
+}
+
+/// Shapes with a last group and a last span that are short, where the format allows it.
+fn matmuls_of(format: WeightFormat) {
+    let none = Epilogue::default();
+    let both = Epilogue { bias: true, residual: true };
+    let shapes: &[(usize, usize)] = match format.block().0 {
+        256 => &[(16, 256), (40, 512)],
+        _ => &[(16, 64), (40, 576), (23, 896)],
+    };
+    for &(n, k) in shapes {
+        let epilogue = if n == 16 { none } else { both };
+        matmul_equals_reference(format, n, k, epilogue);
+    }
+}
+
+macro_rules! matmul_tests {
+    ($($name:ident: $format:ident),* $(,)?) => { $(
+        #[test]
+        fn $name() {
+            matmuls_of(WeightFormat::$format);
+        }
+    )* };
+}
+
+matmul_tests! {
+    matmul_f32: F32,
+    matmul_f16: F16,
+    matmul_bf16: BF16,
+    matmul_q8_0: Q8_0,
+    matmul_q4_0: Q4_0,
+    matmul_q4_1: Q4_1,
+    matmul_q5_0: Q5_0,
+    matmul_q5_1: Q5_1,
+    matmul_q4_k: Q4_K,
+    matmul_q5_k: Q5_K,
+    matmul_q6_k: Q6_K,
+}
+
+/// The largest quants with the largest activations stay exact: no i16 may saturate.
+#[test]
+fn extreme_quants_are_exact() {
+    for format in WeightFormat::ALL.into_iter().filter(|f| !f.is_float()) {
+        let (n, k) = (16, 256);
+        for byte in [0x00, 0x7f, 0x80, 0xff] {
+            let mut native = Random::new(1).weights(format, n, k);
+            let random = native.clone();
+            native.fill(byte);
+            restore_scales(format, &mut native, &random);
+            let signs = |i: usize| if i % 3 == 0 { -1.0 } else { 1.0 };
+            let input = Input::new(format, k, (0..2 * k).map(|i| signs(i / k * i)).collect());
+            let epilogue = Epilogue::default();
+            let spec =
+                Matmul { format, n: 16, k: 256, rows: RowClass::Few, epilogue, logits: true };
+            let mut y = Buffer::zeroed(2 * n * 4);
+            runnable(KernelSpec::Matmul(spec)).run(
+                &mut [
+                    &mut Buffer::step(2),
+                    &mut Buffer::of(&input.bytes),
+                    &mut packed(format, n, k, &native),
+                    &mut y,
+                ],
+                1,
+            );
+            let need: Vec<f32> = (0..2 * n)
+                .map(|i| input.product(i / n, native_row(format, k, &native, i % n)))
+                .collect();
+            assert_bits(y.as_ref(), &need, &format!("{format:?} of {byte:#x}"));
+        }
+    }
+}
+
+/// Puts finite f16 scales back into blocks whose bytes were overwritten.
+fn restore_scales(format: WeightFormat, native: &mut [u8], from: &[u8]) {
+    let bytes = format.block().1 as usize;
+    for (block, from) in native.chunks_mut(bytes).zip(from.chunks(bytes)) {
+        let at = if format == WeightFormat::Q6_K { 208..210 } else { 0..2 };
+        block[at.clone()].copy_from_slice(&from[at]);
+        let has_min = matches!(
+            format,
+            WeightFormat::Q4_1 | WeightFormat::Q5_1 | WeightFormat::Q4_K | WeightFormat::Q5_K
+        );
+        if has_min {
+            block[2..4].copy_from_slice(&from[2..4]);
+        }
+    }
+}
+
+fn gated_equals_reference(format: WeightFormat, act: Act, quantize: bool) {
+    let (n, k, most) = (if quantize { 288 } else { 48 }, 256, 9);
+    let mut random = Random::new(7);
+    let weights = [random.weights(format, n, k), random.weights(format, n, k)];
+    let input = Input::new(format, k, random.floats(most * k));
+    let need: Vec<f32> = (0..most * n)
+        .map(|i| {
+            let product = |w| input.product(i / n, native_row(format, k, w, i % n));
+            activations::act(act, product(&weights[0])) * product(&weights[1])
+        })
+        .collect();
+    let [mut gate, mut up] = weights.map(|w| packed(format, n, k, &w));
+    for class in [RowClass::Few, RowClass::Many] {
+        let spec = GatedMatmul { format, n: n as u32, k: k as u32, rows: class, act, quantize };
+        let kernel = runnable(KernelSpec::GatedMatmul(spec));
+        for rows in [1, 2, 3, 4, 7, 9] {
+            let need = match quantize {
+                true => Buffer::of(&quantize_rows(&need[..rows * n], n)),
+                false => Buffer::of(&need[..rows * n]),
+            };
+            let mut y = Buffer::zeroed(need.as_ref::<u8>().len());
+            let mut step = Buffer::step(rows as u32);
+            let mut x = Buffer::of(&input.bytes);
+            kernel.run(&mut [&mut step, &mut x, &mut gate, &mut up, &mut y], 3);
+            assert_eq!(y.as_ref::<u32>(), need.as_ref::<u32>(), "{spec:?}, {rows} rows");
+        }
+    }
+}
+
+#[test]
+fn gated_products_equal_the_reference() {
+    gated_equals_reference(WeightFormat::Q4_K, Act::Silu, true);
+    gated_equals_reference(WeightFormat::Q8_0, Act::GeluTanh, false);
+    gated_equals_reference(WeightFormat::F16, Act::Silu, false);
+}
+
+#[test]
+fn vectors_become_f32() {
+    for format in [WeightFormat::F32, WeightFormat::F16, WeightFormat::BF16] {
+        let native = Random::new(3).weights(format, 1, 48);
+        let need = crate::reference::matmul::decode_row(format, &native, 48);
+        for add_one in [false, true] {
+            let kernel = runnable(KernelSpec::ToF32(ToF32 { format, n: 48, add_one }));
+            let mut y = Buffer::zeroed(48 * 4);
+            kernel.run(&mut [&mut Buffer::step(1), &mut Buffer::of(&native), &mut y], 2);
+            let need: Vec<f32> = need.iter().map(|x| if add_one { x + 1.0 } else { *x }).collect();
+            assert_bits(y.as_ref(), &need, &format!("{format:?}"));
+        }
+    }
+}
