@@ -64,7 +64,7 @@ const FAMILIES: &[Family] = &[
 /// Writes the definition of the checkpoint at `path`: a GGUF file (the first of a split one), a
 /// safetensors file or a directory of them with `config.json`.
 ///
-/// `weights.files` holds `path` made absolute; see [`ModelDef::relative_to`].
+/// `weights.files` holds `path` made absolute, as the place of the definition is not known here.
 ///
 /// # Errors
 /// The checkpoint cannot be opened, its family is not known, or a key is missing or says what the
@@ -77,21 +77,6 @@ pub fn import(path: &Path) -> Result<ModelDef, ModelError> {
     };
     limits::check(&def)?;
     Ok(def)
-}
-
-impl ModelDef {
-    /// Names the files inside `dir`, where the definition is to be stored, relative to it.
-    #[must_use]
-    pub fn relative_to(mut self, dir: &Path) -> Self {
-        let Ok(dir) = std::path::absolute(dir) else { return self };
-        for file in &mut self.weights.files {
-            let inside = Path::new(file.as_str()).strip_prefix(&dir).ok().and_then(Path::to_str);
-            if let Some(inside) = inside {
-                *file = if inside.is_empty() { ".".into() } else { inside.to_owned() };
-            }
-        }
-        self
-    }
 }
 
 /// The path as a definition holds it.

@@ -25,5 +25,5 @@ pub use schema::{
     Act, Attention, Bias, Block, ChatTemplate, Gated, Gqa, Head, Layout, Mlp, ModelDef, Moe, Norm,
     Pairs, Rope, Scaling, TokenizerSource, Tokens, Weights,
 };
-pub use text::{beside, open, parse, to_ron};
+pub use text::{open, parse, to_ron};
 pub use weights::unused_tensors;

@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ron::Options;
 use ron::extensions::Extensions;
@@ -46,11 +46,6 @@ pub fn parse(text: &str) -> Result<ModelDef, ModelError> {
         })?;
     limits::check(&def)?;
     Ok(def)
-}
-
-/// The place of a file that the definition at `definition` names.
-pub fn beside(definition: &Path, file: &str) -> PathBuf {
-    definition.parent().unwrap_or(Path::new("")).join(file)
 }
 
 /// The definition as text; [`parse`] gives it back unchanged.
@@ -193,7 +188,7 @@ fn write_files(out: &mut Lines, def: &ModelDef) {
         out.field("prefix", quoted(&weights.prefix), "of tensor names");
     }
     let files: Vec<String> = weights.files.iter().map(|file| quoted(file)).collect();
-    out.field("files", format!("[{}]", files.join(", ")), "relative to this file");
+    out.field("files", format!("[{}]", files.join(", ")), "beside this file");
     out.close("),");
     out.open("tokens: (");
     if let Some(bos) = def.tokens.bos {
