@@ -198,8 +198,16 @@ impl Plan {
         std::str::from_utf8(&self.name_bytes()[range]).expect("checked when opened")
     }
 
+    /// The body of the text in row `row` of TEXTS.
+    ///
+    /// # Panics
+    /// If `row` did not come from this plan.
+    pub fn text(&self, row: u32) -> &str {
+        self.text_body(&self.texts()[row as usize])
+    }
+
     /// The first text of `kind`, one of [`crate::layout::text`].
-    pub fn text(&self, kind: u32) -> Option<&str> {
+    pub fn text_of_kind(&self, kind: u32) -> Option<&str> {
         self.texts().iter().find(|text| text.kind == kind).map(|text| self.text_body(text))
     }
 
@@ -214,7 +222,7 @@ impl Plan {
     /// The chat template, if the model has one.
     pub fn chat_template(&self) -> Option<&str> {
         let row = self.model().chat_template;
-        (row != NONE).then(|| self.text_body(&self.texts()[row as usize]))
+        (row != NONE).then(|| self.text(row))
     }
 
     /// Tokens that end a text.

@@ -100,8 +100,7 @@ fn section_range(
     if row.row_bytes != needed {
         return Err(PlanError::RowBytes { section, found: row.row_bytes, needed });
     }
-    let align_bytes =
-        if kind == section::CODE { CODE_ALIGN_BYTES } else { SECTION_ALIGN_BYTES };
+    let align_bytes = if kind == section::CODE { CODE_ALIGN_BYTES } else { SECTION_ALIGN_BYTES };
     if !row.offset.is_multiple_of(align_bytes) {
         return Err(PlanError::SectionAlign { section, offset: row.offset, align_bytes });
     }

@@ -1,0 +1,134 @@
+//! What this CPU can do, and which of its cores may be used.
+#![allow(unsafe_code, reason = "the affinity of threads")]
+
+use std::io;
+use std::sync::OnceLock;
+
+use strata_plan::layout::cpu_feature;
+
+/// Bits of [`cpu_feature`] that this CPU and its operating system have.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn cpu_features() -> u64 {
+    use std::arch::is_x86_feature_detected as has;
+    let found = [
+        (cpu_feature::AVX2, has!("avx2")),
+        (cpu_feature::FMA, has!("fma")),
+        (cpu_feature::F16C, has!("f16c")),
+        (cpu_feature::BMI2, has!("bmi2")),
+        (cpu_feature::AVX512F, has!("avx512f")),
+        (cpu_feature::AVX512BW, has!("avx512bw")),
+        (cpu_feature::AVX512VL, has!("avx512vl")),
+        (cpu_feature::AVX512DQ, has!("avx512dq")),
+        (cpu_feature::AVX512VNNI, has!("avx512vnni")),
+        (cpu_feature::AVX512BF16, has!("avx512bf16")),
+    ];
+    found.iter().filter(|(_, there)| *there).fold(0, |bits, (bit, _)| bits | bit)
+}
+
+/// Plans hold x86-64 code only, which no other CPU runs.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn cpu_features() -> u64 {
+    0
+}
+
+/// Names of the features in `needed` that are not in `found`.
+pub(crate) fn missing_features(needed: u64, found: u64) -> Vec<&'static str> {
+    let missing = needed & !found;
+    cpu_feature::ALL.iter().filter(|(bit, _)| missing & bit != 0).map(|(_, name)| *name).collect()
+}
+
+/// Cores that this process may use: one hardware thread of each core first, then their siblings.
+/// Found once, since later the calling thread may be pinned.
+pub(crate) fn allowed_cores() -> &'static [usize] {
+    static CORES: OnceLock<Vec<usize>> = OnceLock::new();
+    CORES.get_or_init(find_allowed_cores)
+}
+
+fn find_allowed_cores() -> Vec<usize> {
+    let Ok(set) = affinity() else { return Vec::new() };
+    let count = 8 * size_of::<libc::cpu_set_t>();
+    // SAFETY: `CPU_ISSET` reads a bit inside the set.
+    let allowed = (0..count).filter(|&core| unsafe { libc::CPU_ISSET(core, &set) });
+    let mut ranked: Vec<(usize, usize)> = allowed.map(|core| (sibling_rank(core), core)).collect();
+    ranked.sort_unstable();
+    ranked.into_iter().map(|(_, core)| core).collect()
+}
+
+/// How many hardware threads of the same core have a lower number; 0 if that is not known.
+fn sibling_rank(core: usize) -> usize {
+    let path = format!("/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list");
+    let list = std::fs::read_to_string(path).unwrap_or_default();
+    rank_in_list(list.trim(), core)
+}
+
+/// How many numbers of a list such as "0-1,8" stand below `core`.
+fn rank_in_list(list: &str, core: usize) -> usize {
+    let below = |range: &str| -> Option<usize> {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last) = (first.parse::<usize>().ok()?, last.parse::<usize>().ok()?);
+        Some(last.saturating_add(1).min(core).saturating_sub(first))
+    };
+    list.split(',').filter_map(below).sum()
+}
+
+fn affinity() -> io::Result<libc::cpu_set_t> {
+    // SAFETY: a set of bits, for which all zero is a value.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set is as long as stated; thread 0 is the calling one.
+    let found = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) };
+    if found == 0 { Ok(set) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Where the calling thread could run before it was pinned.
+pub(crate) struct Pinning(libc::cpu_set_t);
+
+impl Pinning {
+    /// Keeps the calling thread on `cores`, some of [`allowed_cores`]; `None` if the system refuses,
+    /// which costs only speed.
+    pub fn to_cores(cores: &[usize]) -> Option<Self> {
+        let before = affinity().ok()?;
+        // SAFETY: as in `affinity`; `cores` came from a set of this size.
+        let pinned = unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            cores.iter().for_each(|&core| libc::CPU_SET(core, &mut set));
+            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
+        };
+        (pinned == 0).then_some(Self(before))
+    }
+
+    /// Lets the calling thread run where it could before.
+    pub fn undo(&self) {
+        // SAFETY: a set that the system gave.
+        unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const self.0) };
+    }
+}
+
+impl std::fmt::Debug for Pinning {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Pinning")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn siblings_come_after_cores() {
+        assert_eq!(rank_in_list("0-1", 1), 1);
+        assert_eq!(rank_in_list("0,8", 8), 1);
+        assert_eq!(rank_in_list("4", 4), 0);
+        assert_eq!(rank_in_list("", 4), 0);
+    }
+
+    #[test]
+    fn a_missing_feature_has_a_name() {
+        let needed = cpu_feature::AVX2 | cpu_feature::AVX512VNNI;
+        assert_eq!(missing_features(needed, cpu_feature::AVX2), ["avx512vnni"]);
+    }
+
+    #[test]
+    fn some_core_is_allowed() {
+        assert!(!allowed_cores().is_empty());
+    }
+}

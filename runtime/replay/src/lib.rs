@@ -1,0 +1,24 @@
+//! Runs plans: memory, threads, sequences and the hot loop. It never sees a graph or a compiler.
+//!
+//! [`Engine::open`] checks, allocates and loads; after that windows of rows run without an
+//! allocation, a lock or a system call other than sleeping.
+
+mod bind;
+mod error;
+mod host;
+mod load;
+mod open;
+mod pages;
+pub mod probe;
+mod replay;
+mod sample;
+mod sequences;
+mod session;
+mod state;
+mod step;
+
+pub use error::{MemoryNeeds, ReplayError};
+pub use open::{EngineOptions, check_files};
+pub use sample::{Sampler, Sampling, argmax};
+pub use sequences::{Row, SlotId};
+pub use session::{Engine, Output, Timed};

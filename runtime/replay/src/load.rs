@@ -1,0 +1,156 @@
+//! Brings weights from their files into place: repacked by kernels of the plan, or copied.
+//!
+//! All parts of the pool walk over all pieces, chunk by chunk, each with its own share of a chunk,
+//! and never wait for each other. Pages of the files are let go of behind them, so that the process
+//! holds the weights once and not twice.
+
+use std::ops::Range;
+
+use strata_plan::Plan;
+use strata_plan::layout::{NONE, space, tier};
+
+use crate::bind::Spaces;
+use crate::host::{Filling, KernelEntry, MappedFile, Pool, Worker};
+
+/// Of a file, that all parts work on together.
+const CHUNK_BYTES: usize = 16 << 20;
+/// Shares of a copy begin on a cache line.
+const LINE_BYTES: usize = 64;
+
+/// A piece of a weight: a range of a file and its place in the WEIGHTS space.
+#[derive(Clone, Debug)]
+struct Piece {
+    file: usize,
+    source: Range<usize>,
+    destination: usize,
+    kernel: Option<usize>,
+}
+
+impl Piece {
+    fn chunks(&self) -> usize {
+        self.source.len().div_ceil(CHUNK_BYTES).max(1)
+    }
+
+    /// Bytes of the file that chunk `chunk` reads; of a repacked piece about these, since its
+    /// shares are counted in rows.
+    fn chunk(&self, chunk: usize) -> Range<usize> {
+        let at = |n: usize| self.source.start + share(self.source.len(), n, self.chunks());
+        at(chunk)..at(chunk + 1)
+    }
+}
+
+/// `count * n / of` without overflow of the product.
+fn share(count: usize, n: usize, of: usize) -> usize {
+    usize::try_from(count as u128 * n as u128 / of as u128).expect("not above count")
+}
+
+/// Where pieces come from and go to.
+struct Loading<'a> {
+    pieces: &'a [Piece],
+    files: &'a [Option<MappedFile>],
+    kernels: &'a [KernelEntry],
+    weights: Filling<'a>,
+    weights_address: u64,
+    step_address: u64,
+}
+
+impl Loading<'_> {
+    fn file(&self, piece: &Piece) -> &MappedFile {
+        self.files[piece.file].as_ref().expect("every file of a part is mapped")
+    }
+
+    /// Does one part's share of chunk `chunk`.
+    fn work(&self, piece: &Piece, chunk: usize, worker: Worker<'_>) {
+        let file = self.file(piece);
+        let (part, parts) = (worker.part as usize, worker.parts as usize);
+        if let Some(kernel) = piece.kernel {
+            let args = [
+                self.step_address,
+                file.address() + piece.source.start as u64,
+                self.weights_address + piece.destination as u64,
+            ];
+            let narrow = |n: usize| u32::try_from(n).expect("a file has fewer chunks");
+            let parts_of_all = narrow(piece.chunks() * parts);
+            self.kernels[kernel].call(&args, narrow(chunk * parts + part), parts_of_all);
+            return;
+        }
+        let range = piece.chunk(chunk);
+        let line = |n: usize| match n {
+            n if n == parts => range.end,
+            n => range.start + share(range.len(), n, parts) / LINE_BYTES * LINE_BYTES,
+        };
+        let own = line(part)..line(part + 1);
+        let destination = piece.destination + (own.start - piece.source.start);
+        self.weights.copy(&file.bytes()[own], destination);
+    }
+
+    fn walk(&self, worker: Worker<'_>, after_chunk: &mut dyn FnMut(&Piece, Range<usize>)) {
+        for piece in self.pieces {
+            for chunk in 0..piece.chunks() {
+                self.work(piece, chunk, worker);
+                after_chunk(piece, piece.chunk(chunk));
+            }
+        }
+    }
+}
+
+/// Fills the WEIGHTS space of `spaces`. `progress` is told bytes done and all bytes, of the files.
+pub(crate) fn load_weights(
+    plan: &Plan,
+    spaces: &mut Spaces,
+    kernels: &[KernelEntry],
+    pool: &mut Pool,
+    progress: &mut dyn FnMut(u64, u64),
+) {
+    let pieces = pieces(plan);
+    let total: usize = pieces.iter().map(|piece| piece.source.len()).sum();
+    let (weights, files, step_address) = spaces.loading();
+    let weights_address = weights.address();
+    let weights = weights.filling();
+    let loading =
+        Loading { pieces: &pieces, files, kernels, weights, weights_address, step_address };
+    for file in files.iter().flatten() {
+        file.sequential(0..file.bytes().len());
+    }
+    progress(0, total as u64);
+    let mut done = 0;
+    let mut follow = |piece: &Piece, chunk: Range<usize>| {
+        done += chunk.len();
+        let file = loading.file(piece);
+        let end = (chunk.end + 2 * CHUNK_BYTES).min(file.bytes().len());
+        file.will_need(chunk.end..end);
+        file.forget(chunk);
+        progress(done as u64, total as u64);
+    };
+    let main = |worker: Worker<'_>| loading.walk(worker, &mut follow);
+    pool.run(main, &|worker| loading.walk(worker, &mut |_, _| {}));
+    // Other parts may have touched pages again behind the first.
+    for file in files.iter().flatten() {
+        file.forget(0..file.bytes().len());
+    }
+    spaces.keep_files(plan);
+}
+
+/// Pieces of all weights in memory, in the order of the files.
+fn pieces(plan: &Plan) -> Vec<Piece> {
+    let narrow =
+        |bytes: u64| usize::try_from(bytes).expect("inside a file or space that is mapped");
+    let mut pieces = Vec::new();
+    let in_memory = |tier: u32, kind: u32| tier == tier::RAM && kind == space::WEIGHTS;
+    for weight in plan.weights() {
+        if !in_memory(weight.tier, plan.spaces()[weight.space as usize].kind) {
+            continue;
+        }
+        for part in &plan.parts()[weight.parts.range()] {
+            let start = narrow(part.offset);
+            pieces.push(Piece {
+                file: part.file as usize,
+                source: start..start + narrow(part.bytes),
+                destination: narrow(weight.offset + part.destination),
+                kernel: (part.kernel != NONE).then_some(part.kernel as usize),
+            });
+        }
+    }
+    pieces.sort_by_key(|piece| (piece.file, piece.source.start, piece.destination));
+    pieces
+}
