@@ -1,6 +1,7 @@
 mod products;
 pub mod random;
 mod rows;
+mod sequence;
 
 use crate::run::{Buffer, Runnable};
 use crate::spec::Add;

@@ -1,14 +1,18 @@
 //! One op a file: `check` refuses shapes that it cannot take, `build` writes its code.
 
 mod add;
+mod attention;
 pub mod dispatch;
 mod elementwise;
+mod embed;
 mod expert;
 mod gated;
 pub mod kv;
 mod matmul;
 mod norm;
+mod pages;
 mod product;
+mod prologue;
 mod quantize;
 mod repack;
 mod route;
@@ -34,6 +38,9 @@ pub(crate) fn check(spec: &KernelSpec) -> Result<(), KernelError> {
         KernelSpec::RmsNorm(s) => norm::check(spec, s),
         KernelSpec::RopeAngles(s) => elementwise::check_rope_angles(spec, s),
         KernelSpec::ActMul(s) => elementwise::check_act_mul(spec, s),
+        KernelSpec::Embed(s) => embed::check(spec, s),
+        KernelSpec::AttnPrologue(s) => prologue::check(spec, s),
+        KernelSpec::Attention(s) => attention::check(spec, s),
         KernelSpec::Route(s) => route::check(spec, s),
         KernelSpec::Dispatch(s) => dispatch::check(spec, s),
         KernelSpec::ExpertCombine(s) => route::check_combine(spec, s),
@@ -58,10 +65,12 @@ pub(crate) fn build(k: &KernelBuilder<'_>, spec: &KernelSpec) {
         KernelSpec::Mul(s) => elementwise::mul(k, s),
         KernelSpec::Scale(s) => elementwise::scale(k, s),
         KernelSpec::ActMul(s) => elementwise::act_mul(k, s),
+        KernelSpec::Embed(s) => embed::build(k, s),
+        KernelSpec::AttnPrologue(s) => prologue::build(k, s),
+        KernelSpec::Attention(s) => attention::build(k, s),
         KernelSpec::Route(s) => route::build(k, s),
         KernelSpec::Dispatch(s) => dispatch::build(k, s),
         KernelSpec::ExpertCombine(s) => route::combine(k, s),
-        _ => {}
     }
 }
 

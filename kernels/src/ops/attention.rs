@@ -1,0 +1,419 @@
+//! Causal attention over KV pages, softmax rescaled by spans of 256 positions.
+//!
+//! A unit of work is one row and up to four query heads of one kv head, so that keys and values are
+//! loaded and widened once for all of them. In q.k the lanes are positions (K is stored transposed)
+//! and in p.v they are dimensions: nothing is reduced across lanes but one sum a span.
+
+use super::kv::KvKind;
+use super::pages::{Pages, check_layout, load_stored};
+use super::quantize::{q8_row, store_q8_block, zero_q8_tail};
+use super::require;
+use super::rows::{LANES, load_f32, load_index, store_f32};
+use crate::builder::{Compare, Elem, KernelBuilder, StepWord, Val};
+use crate::error::KernelError;
+use crate::math;
+use crate::spec::{Attention, KernelSpec};
+
+const SPAN: u32 = 256;
+/// Query heads that share the loads of a unit.
+const HEADS_AT_ONCE: u32 = 4;
+/// f32 accumulator registers that keep both multipliers busy.
+const ACCUMULATORS: u32 = 8;
+
+pub(super) fn check(spec: &KernelSpec, s: &Attention) -> Result<(), KernelError> {
+    check_layout(spec, &s.kv, s.heads)?;
+    let fits = !s.quantize || s.kv.head_dim.is_multiple_of(32);
+    require(spec, "head_dim", s.kv.head_dim as u64, fits, "a multiple of 32 to quantise")
+}
+
+/// How the query heads of a kv head are cut: `large` chunks of `size` heads, the others one less.
+struct Chunks {
+    count: u32,
+    size: u32,
+    large: u32,
+}
+
+impl Chunks {
+    fn of(group: u32) -> Self {
+        let count = group.div_ceil(HEADS_AT_ONCE);
+        let size = group.div_ceil(count);
+        Self { count, size, large: count - (count * size - group) }
+    }
+}
+
+pub(super) fn build(b: &KernelBuilder<'_>, s: Attention) {
+    let kv_heads = s.kv.kv_heads as u32;
+    let group = s.heads / kv_heads;
+    let chunks = Chunks::of(group);
+    let body = Body::new(b, s, chunks.size);
+    let rows = b.step_word(StepWord::Rows);
+    let (begin, end) = b.share(b.mul(rows, b.i64((kv_heads * chunks.count).into())));
+    // Rows vary fastest: a part meets the same pages again, and rows of all lengths.
+    b.for_between(begin, end, |unit| {
+        let (chunk, row) = (b.udiv(unit, rows), b.urem(unit, rows));
+        let count = b.i64(chunks.count.into());
+        let (kv_head, chunk) = (b.udiv(chunk, count), b.urem(chunk, count));
+        let first = b.mul(kv_head, b.i64(group.into()));
+        let large = b.i64(chunks.large.into());
+        let before = b.mul(chunk, b.i64(chunks.size.into()));
+        if chunks.large == chunks.count {
+            body.unit(b, chunks.size, row, (kv_head, b.add(first, before)));
+            return;
+        }
+        b.if_else(
+            b.icmp(Compare::Lt, chunk, large),
+            || {
+                body.unit(b, chunks.size, row, (kv_head, b.add(first, before)));
+                Vec::new()
+            },
+            || {
+                // One head less for each small chunk before this one.
+                let head = b.sub(b.add(first, before), b.sub(chunk, large));
+                body.unit(b, chunks.size - 1, row, (kv_head, head));
+                Vec::new()
+            },
+        );
+    });
+}
+
+/// Operands and scratch, shared by all units of a part.
+struct Body<'c> {
+    s: Attention,
+    q: Val<'c>,
+    positions: Val<'c>,
+    slots: Val<'c>,
+    pages: Pages<'c>,
+    out: Val<'c>,
+    /// `f32[heads][256]`: scores, then weights.
+    scores: Val<'c>,
+    /// `f32[4][heads][tile]`: parts of the dot products' trees.
+    partials: Val<'c>,
+    /// `f32[heads][head_dim]`: the span's weighted values, and the result so far.
+    sums: Val<'c>,
+    result: Val<'c>,
+}
+
+/// What a unit looks at.
+#[derive(Clone, Copy)]
+struct Unit<'c> {
+    heads: u32,
+    kv_head: Val<'c>,
+    /// Queries of the first head.
+    q: Val<'c>,
+    table_row: Val<'c>,
+    /// Visible positions: first, and one past the last.
+    visible: (Val<'c>, Val<'c>),
+}
+
+impl<'c> Body<'c> {
+    fn new(b: &KernelBuilder<'c>, s: Attention, heads: u32) -> Self {
+        let (table, base) = (b.operand(4), b.operand(5));
+        let head_bytes = s.kv.head_dim as u32 * 4;
+        // A tile of `heads - 1` heads may be twice as long.
+        let tile = ACCUMULATORS * b.facts().lanes * 2;
+        Self {
+            s,
+            q: b.operand(1),
+            positions: b.operand(2),
+            slots: b.operand(3),
+            pages: Pages { layout: s.kv, pages_per_slot: s.pages_per_slot, table, base },
+            out: b.operand(6),
+            scores: b.scratch(heads * SPAN * 4),
+            partials: b.scratch(4 * tile * 4),
+            sums: b.scratch(heads * head_bytes),
+            result: b.scratch(heads * head_bytes),
+        }
+    }
+
+    fn dims(&self) -> u32 {
+        self.s.kv.head_dim as u32
+    }
+
+    /// Scores of head `head` of the unit.
+    fn scores(&self, b: &KernelBuilder<'c>, head: u32) -> Val<'c> {
+        b.offset(self.scores, i64::from(head * SPAN) * 4)
+    }
+
+    fn head_of(&self, b: &KernelBuilder<'c>, scratch: Val<'c>, head: u32) -> Val<'c> {
+        b.offset(scratch, i64::from(head * self.dims()) * 4)
+    }
+
+    fn unit(
+        &self,
+        b: &KernelBuilder<'c>,
+        heads: u32,
+        row: Val<'c>,
+        (kv_head, head): (Val<'c>, Val<'c>),
+    ) {
+        let position = load_index(b, self.positions, row);
+        let end = b.add(position, b.i64(1));
+        let first = match self.s.window {
+            0 => b.i64(0),
+            window => b.imax(b.sub(end, b.i64(window.into())), b.i64(0)),
+        };
+        let table_row = self.pages.table_row(b, load_index(b, self.slots, row));
+        let query = b.add(b.mul(row, b.i64(self.s.heads.into())), head);
+        let q = b.element(self.q, query, i64::from(self.dims()) * 4);
+        let unit = Unit { heads, kv_head, q, table_row, visible: (first, end) };
+        self.clear(b, self.result, heads);
+        let mut init = vec![b.f32(f32::NEG_INFINITY); heads as usize];
+        init.extend(vec![b.f32(0.0); heads as usize]);
+        let spans = (b.shr(first, b.i64(8)), b.add(b.shr(position, b.i64(8)), b.i64(1)));
+        let state = b.for_range(spans, 1, &init, |span, state| {
+            let at = b.shl(span, b.i64(8));
+            let begin = b.imax(first, at);
+            let end = b.imin(end, b.add(at, b.i64(SPAN.into())));
+            self.score(b, &unit, (begin, end));
+            let (state, corrections) = self.soften(b, &unit, (begin, end), state);
+            self.weigh(b, &unit, (begin, end));
+            self.join(b, &corrections);
+            state
+        });
+        self.finish(b, (row, head), &state[heads as usize..]);
+    }
+
+    /// q.k of all positions of `range` into `scores`, -infinity where not visible.
+    fn score(&self, b: &KernelBuilder<'c>, unit: &Unit<'c>, range: (Val<'c>, Val<'c>)) {
+        let tile = self.tile(b, unit.heads);
+        let aligned = b.and(range.0, b.i64(-i64::from(tile)));
+        b.for_range((aligned, range.1), tile.into(), &[], |at, _| {
+            let dots = self.dots(b, unit, at, tile);
+            let number = b.add(b.lane_numbers(tile), b.trunc(at, Elem::I32));
+            let (first, end) = unit.visible;
+            let seen = b.and(
+                b.icmp(Compare::Ge, number, b.trunc(first, Elem::I32)),
+                b.icmp(Compare::Lt, number, b.trunc(end, Elem::I32)),
+            );
+            let inside = b.and(at, b.i64(i64::from(SPAN) - 1));
+            for (head, dot) in (0..).zip(dots) {
+                let score = b.fmul(dot, b.f32(self.s.scale.get()));
+                let score = b.select(seen, score, b.f32(f32::NEG_INFINITY));
+                store_f32(b, self.scores(b, head), inside, score);
+            }
+            Vec::new()
+        });
+    }
+
+    /// Positions of a tile: as many as fill the accumulators, inside a page.
+    fn tile(&self, b: &KernelBuilder<'c>, heads: u32) -> u32 {
+        let lanes = ACCUMULATORS * b.facts().lanes / heads;
+        let whole = 1 << lanes.ilog2();
+        whole.clamp(LANES, self.s.kv.page_tokens as u32)
+    }
+
+    /// Dot products of `tile` positions from `at` on, for each head, by the contract's tree.
+    fn dots(&self, b: &KernelBuilder<'c>, unit: &Unit<'c>, at: Val<'c>, tile: u32) -> Vec<Val<'c>> {
+        let layout = self.s.kv;
+        let bytes = layout.kind.element_bytes() as i64;
+        let page = self.pages.page(b, unit.table_row, at);
+        let head = b.element(page, unit.kv_head, layout.head_bytes() as i64);
+        let index = self.pages.index(b, at);
+        let keys = b.element(head, index, bytes);
+        let stored = |part: u32, head: u32| i64::from((part * unit.heads + head) * tile) * 4;
+        // Four of the sixteen partials at a time: i, i + 8, i + 4, i + 12.
+        b.for_each(b.i64(4), |i| {
+            let q = b.element(unit.q, i, 4);
+            let keys = b.element(keys, i, layout.page_tokens as i64 * bytes);
+            let leaf = |first| self.leaf(b, unit, (q, keys), (first, tile));
+            let sums = add_all(b, add_all(b, leaf(0), leaf(8)), add_all(b, leaf(4), leaf(12)));
+            let part = b.element(self.partials, i, stored(1, 0));
+            for (head, sum) in (0..).zip(sums) {
+                b.store(b.offset(part, stored(0, head)), sum);
+            }
+        });
+        let part =
+            |i: u32, head: u32| b.load(Elem::F32.x(tile), b.offset(self.partials, stored(i, head)));
+        let scales = (layout.kind == KvKind::Int8).then(|| {
+            let scales = b.offset(head, layout.k_scale_offset(0, 0) as i64);
+            load_f32(b, scales, index, tile)
+        });
+        let dot = |head: u32| {
+            let even = b.fadd(part(0, head), part(2, head));
+            let dot = b.fadd(even, b.fadd(part(1, head), part(3, head)));
+            scales.map_or(dot, |scales| b.fmul(dot, scales))
+        };
+        (0..unit.heads).map(dot).collect()
+    }
+
+    /// One partial of each head: dimensions `first`, `first + 16`, ...
+    fn leaf(
+        &self,
+        b: &KernelBuilder<'c>,
+        unit: &Unit<'c>,
+        (q, keys): (Val<'c>, Val<'c>),
+        (first, tile): (u32, u32),
+    ) -> Vec<Val<'c>> {
+        let layout = self.s.kv;
+        let mut sums = vec![b.zero(Elem::F32.x(tile)); unit.heads as usize];
+        for dim in (first..self.dims()).step_by(LANES as usize) {
+            let key = b.offset(keys, layout.k_offset(0, dim as usize, 0) as i64);
+            let key = load_stored(b, layout.kind, key, tile);
+            for (head, sum) in (0..).zip(&mut sums) {
+                let at = i64::from(head * self.dims() + dim) * 4;
+                let q = b.load(Elem::F32.scalar(), b.offset(q, at));
+                *sum = b.fma(key, q, *sum);
+            }
+        }
+        sums
+    }
+
+    /// Scores to weights. Gives the next maxima and sums, and what earlier results are scaled by.
+    fn soften(
+        &self,
+        b: &KernelBuilder<'c>,
+        unit: &Unit<'c>,
+        range: (Val<'c>, Val<'c>),
+        state: &[Val<'c>],
+    ) -> (Vec<Val<'c>>, Vec<Val<'c>>) {
+        let aligned = b.and(range.0, b.i64(-i64::from(LANES)));
+        let tiles = (aligned, range.1);
+        let inside = |at| b.and(at, b.i64(i64::from(SPAN) - 1));
+        let (maxima, totals) = state.split_at(unit.heads as usize);
+        let lowest = vec![b.splat(b.f32(f32::NEG_INFINITY), LANES); maxima.len()];
+        let found = b.for_range(tiles, LANES.into(), &lowest, |at, found| {
+            let larger = |(head, &max): (u32, &Val<'c>)| {
+                b.fmax(load_f32(b, self.scores(b, head), inside(at), LANES), max)
+            };
+            (0..).zip(found).map(larger).collect()
+        });
+        let new_maxima: Vec<Val<'c>> =
+            found.iter().zip(maxima).map(|(&f, &m)| b.fmax(b.tree_max(f), m)).collect();
+        let corrections: Vec<Val<'c>> = maxima
+            .iter()
+            .zip(&new_maxima)
+            .map(|(&old, &new)| math::exp_of_ordered(b, b.fsub(old, new)))
+            .collect();
+        let zeros = vec![b.zero(Elem::F32.x(LANES)); maxima.len()];
+        let partials = b.for_range(tiles, LANES.into(), &zeros, |at, partials| {
+            let scales = self.value_scales(b, unit, at);
+            let one = |(head, (&partial, &max)): (u32, (&Val<'c>, &Val<'c>))| {
+                let scores = self.scores(b, head);
+                let score = load_f32(b, scores, inside(at), LANES);
+                let p = math::exp_of_ordered(b, b.fsub(score, max));
+                let weight = scales.map_or(p, |scales| b.fmul(p, scales));
+                store_f32(b, scores, inside(at), weight);
+                b.fadd(partial, p)
+            };
+            (0..).zip(partials.iter().zip(&new_maxima)).map(one).collect()
+        });
+        let mut next = new_maxima;
+        for ((&total, &partial), &correction) in totals.iter().zip(&partials).zip(&corrections) {
+            next.push(b.fma(total, correction, b.tree_sum(partial)));
+        }
+        (next, corrections)
+    }
+
+    /// Scales of the 16 values from `at` on, where the kind has them.
+    fn value_scales(&self, b: &KernelBuilder<'c>, unit: &Unit<'c>, at: Val<'c>) -> Option<Val<'c>> {
+        let layout = self.s.kv;
+        (layout.kind == KvKind::Int8).then(|| {
+            let page = self.pages.page(b, unit.table_row, at);
+            let head = b.element(page, unit.kv_head, layout.head_bytes() as i64);
+            let scales = b.offset(head, layout.v_scale_offset(0, 0) as i64);
+            load_f32(b, scales, self.pages.index(b, at), LANES)
+        })
+    }
+
+    /// `sums[dim] = sum over positions in order of weight * value`.
+    fn weigh(&self, b: &KernelBuilder<'c>, unit: &Unit<'c>, (begin, end): (Val<'c>, Val<'c>)) {
+        self.clear(b, self.sums, unit.heads);
+        let layout = self.s.kv;
+        let tokens = layout.page_tokens as i64;
+        let line_bytes = (layout.head_dim * layout.kind.element_bytes()) as i64;
+        let lanes = self.value_lanes(b, unit.heads);
+        let aligned = b.and(begin, b.i64(-tokens));
+        b.for_range((aligned, end), tokens, &[], |page_start, _| {
+            let page = self.pages.page(b, unit.table_row, page_start);
+            let head = b.element(page, unit.kv_head, layout.head_bytes() as i64);
+            let values = b.offset(head, layout.v_offset(0, 0, 0) as i64);
+            let from = b.imax(begin, page_start);
+            let to = b.imin(end, b.add(page_start, b.i64(tokens)));
+            let dims = (b.i64(0), b.i64(self.dims().into()));
+            b.for_range(dims, lanes.into(), &[], |dim, _| {
+                let sums = |head| b.element(self.head_of(b, self.sums, head), dim, 4);
+                let load = |head| b.load(Elem::F32.x(lanes), sums(head));
+                let init: Vec<Val<'c>> = (0..unit.heads).map(load).collect();
+                let column = b.element(values, dim, layout.kind.element_bytes() as i64);
+                let out = b.for_range((from, to), 1, &init, |position, acc| {
+                    let line = b.element(column, b.sub(position, page_start), line_bytes);
+                    let value = load_stored(b, layout.kind, line, lanes);
+                    let inside = b.and(position, b.i64(i64::from(SPAN) - 1));
+                    let one = |(head, &acc): (u32, &Val<'c>)| {
+                        let weight = load_f32(b, self.scores(b, head), inside, 1);
+                        b.fma(value, weight, acc)
+                    };
+                    (0..).zip(acc).map(one).collect()
+                });
+                for (head, &sum) in (0..).zip(&out) {
+                    b.store(sums(head), sum);
+                }
+                Vec::new()
+            });
+            Vec::new()
+        });
+    }
+
+    /// Dimensions of a tile in p.v: as many as fill the accumulators and divide the head.
+    fn value_lanes(&self, b: &KernelBuilder<'c>, heads: u32) -> u32 {
+        let lanes = ACCUMULATORS * b.facts().lanes / heads;
+        let dividing = 1 << self.dims().trailing_zeros();
+        (1 << lanes.ilog2()).min(dividing).max(LANES)
+    }
+
+    /// `result = fma(result, correction, sums)`.
+    fn join(&self, b: &KernelBuilder<'c>, corrections: &[Val<'c>]) {
+        for (head, &correction) in (0..).zip(corrections) {
+            let (result, sums) =
+                (self.head_of(b, self.result, head), self.head_of(b, self.sums, head));
+            self.for_dims(b, |dim| {
+                let old = load_f32(b, result, dim, LANES);
+                let new = b.fma(old, correction, load_f32(b, sums, dim, LANES));
+                store_f32(b, result, dim, new);
+            });
+        }
+    }
+
+    fn finish(&self, b: &KernelBuilder<'c>, (row, first): (Val<'c>, Val<'c>), totals: &[Val<'c>]) {
+        let k = self.s.heads * self.dims();
+        for (head, &total) in (0..).zip(totals) {
+            let inverse = b.fdiv(b.f32(1.0), total);
+            let result = self.head_of(b, self.result, head);
+            let number = b.add(first, b.i64(head.into()));
+            let start = b.mul(number, b.i64(self.dims().into()));
+            let scaled = |dim| b.fmul(load_f32(b, result, dim, LANES), inverse);
+            if !self.s.quantize {
+                let out = b.element(self.out, row, i64::from(k) * 4);
+                self.for_dims(b, |dim| store_f32(b, out, b.add(start, dim), scaled(dim)));
+                continue;
+            }
+            let out = q8_row(b, self.out, row, k);
+            let first_block = b.shr(start, b.i64(5));
+            b.for_each(b.i64(i64::from(self.dims()) / 32), |block| {
+                let dim = b.shl(block, b.i64(5));
+                let halves = [scaled(dim), scaled(b.add(dim, b.i64(16)))];
+                store_q8_block(b, halves, out, b.add(first_block, block));
+            });
+            let is_last = b.icmp(Compare::Eq, number, b.i64(i64::from(self.s.heads) - 1));
+            b.when(is_last, || zero_q8_tail(b, k, out));
+        }
+    }
+
+    fn clear(&self, b: &KernelBuilder<'c>, scratch: Val<'c>, heads: u32) {
+        for head in 0..heads {
+            let at = self.head_of(b, scratch, head);
+            self.for_dims(b, |dim| store_f32(b, at, dim, b.zero(Elem::F32.x(LANES))));
+        }
+    }
+
+    fn for_dims(&self, b: &KernelBuilder<'c>, body: impl Fn(Val<'c>)) {
+        let range = (b.i64(0), b.i64(self.dims().into()));
+        b.for_range(range, LANES.into(), &[], |dim, _| {
+            body(dim);
+            Vec::new()
+        });
+    }
+}
+
+fn add_all<'c>(b: &KernelBuilder<'c>, x: Vec<Val<'c>>, y: Vec<Val<'c>>) -> Vec<Val<'c>> {
+    x.into_iter().zip(y).map(|(x, y)| b.fadd(x, y)).collect()
+}
