@@ -5,6 +5,7 @@
 
 mod compute_lifetimes;
 mod config;
+mod dump;
 mod emit_schedule;
 mod error;
 pub mod fuse;

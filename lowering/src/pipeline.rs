@@ -8,6 +8,7 @@ use strata_plan::PlanImage;
 
 use crate::compute_lifetimes::{compute_lifetimes, window_name};
 use crate::config::CpuDevice;
+use crate::dump;
 use crate::emit_schedule::{Places, WindowTables, emit_schedule};
 use crate::error::LowerError;
 use crate::fuse;
@@ -58,7 +59,7 @@ pub struct Compiled {
 pub struct Watch<'a> {
     /// Compilation ends behind this pass, one of [`PASSES`].
     pub stop_after: Option<&'a str>,
-    /// Gets a stage's name and its text: graphs, and in the end the numbers of all passes.
+    /// Gets the name of each pass and its text: all windows' graphs, or what is known of them.
     pub on_phase: &'a mut dyn FnMut(&str, &str),
     /// Gets the count of kernels that are done, and of all.
     pub on_kernel: &'a (dyn Fn(usize, usize) + Sync),
@@ -203,41 +204,44 @@ impl Run<'_, '_, '_> {
         graphs: Vec<Graph>,
         places: Places<'_>,
     ) -> Result<Option<Vec<FinalWindow>>, LowerError> {
-        let mut windows = Vec::with_capacity(graphs.len());
-        let stop = self.watch.stop_after.unwrap_or_default();
-        for graph in graphs {
+        let (mut windows, mut choices) = (Vec::new(), Vec::new());
+        for graph in &graphs {
             let started = Instant::now();
-            let (choices, report) = select_kernels(&graph, places.states, &self.paging)?;
+            let (chosen, report) = select_kernels(graph, places.states, &self.paging)?;
             self.report(report, started);
-            if stop == "select_kernels" {
-                continue;
-            }
-            // Lifetimes count in groups between barriers, which fused nodes and their order fix.
+            choices.push(chosen);
+        }
+        let texts = graphs.iter().zip(&choices).map(|(g, c)| dump::choices_text(g, c));
+        if self.shows("select_kernels", &texts.collect::<Vec<_>>()) {
+            return Ok(None);
+        }
+        // Lifetimes count in groups between barriers, which fused nodes and their order fix.
+        let mut packed = Vec::new();
+        for graph in &graphs {
             let started = Instant::now();
-            let (lifetimes, report) = compute_lifetimes(&graph);
+            let (lifetimes, report) = compute_lifetimes(graph);
             self.report(report, started);
             let started = Instant::now();
-            let (arena, report) = pack_arena(&graph, &lifetimes);
+            let (arena, report) = pack_arena(graph, &lifetimes);
             self.report(report, started);
-            if stop == "pack_arena" {
-                continue;
-            }
+            packed.push((lifetimes, arena));
+        }
+        let texts = graphs.iter().zip(&packed).map(|(g, (l, a))| dump::arena_text(g, l, a));
+        if self.shows("pack_arena", &texts.collect::<Vec<_>>()) {
+            return Ok(None);
+        }
+        for (graph, (choices, (lifetimes, arena))) in
+            graphs.into_iter().zip(choices.iter().zip(&packed))
+        {
             let started = Instant::now();
-            let tables = WindowTables {
-                graph: &graph,
-                choices: &choices,
-                lifetimes: &lifetimes,
-                arena: &arena,
-            };
+            let tables = WindowTables { graph: &graph, choices, lifetimes, arena };
             let (schedule, report) = emit_schedule(tables, places);
             self.report(report, started);
             windows.push(FinalWindow { schedule, arena_bytes: arena.bytes, graph });
         }
-        let stopped = ["select_kernels", "pack_arena", "emit_schedule"].contains(&stop);
-        if stopped {
-            self.print_reports();
-        }
-        Ok((!stopped).then_some(windows))
+        let texts = windows.iter().map(|w| dump::schedule_text(&w.graph, &w.schedule));
+        let ends = self.shows("emit_schedule", &texts.collect::<Vec<_>>());
+        Ok((!ends).then_some(windows))
     }
 
     /// Machine code, then the rows of the plan.
@@ -260,8 +264,8 @@ impl Run<'_, '_, '_> {
         let started = Instant::now();
         let (kernels, report) = generate_code(&jobs, &self.input.worker, self.watch.on_kernel)?;
         self.report(report, started);
-        if self.watch.stop_after == Some("generate_code") {
-            self.print_reports();
+        let keys: Vec<String> = specs.iter().map(KernelSpec::key).collect();
+        if self.shows("generate_code", &keys) {
             return Ok(None);
         }
         let started = Instant::now();
@@ -283,7 +287,6 @@ impl Run<'_, '_, '_> {
         let (mut image, report) = write_plan(&parts);
         self.report(report, started);
         write_reports(&mut image, &self.reports);
-        self.print_reports();
         Ok(Some(Compiled { image, reports: std::mem::take(&mut self.reports) }))
     }
 
@@ -313,19 +316,13 @@ impl Run<'_, '_, '_> {
 
     /// Shows the graphs of a stage; true if it is the last one wanted.
     fn ends(&mut self, pass: &str, graphs: &[Graph]) -> bool {
-        for graph in graphs {
-            let stage = format!("{pass} {}", window_name(graph));
-            (self.watch.on_phase)(&stage, &graph.to_string());
-        }
-        let ends = self.watch.stop_after == Some(pass);
-        if ends {
-            self.print_reports();
-        }
-        ends
+        let texts: Vec<String> = graphs.iter().map(ToString::to_string).collect();
+        self.shows(pass, &texts)
     }
 
-    fn print_reports(&mut self) {
-        let lines: Vec<String> = self.reports.iter().map(ToString::to_string).collect();
-        (self.watch.on_phase)("reports", &lines.join("\n"));
+    /// Shows the texts of a stage, one a window; true if it is the last one wanted.
+    fn shows(&mut self, pass: &str, texts: &[String]) -> bool {
+        (self.watch.on_phase)(pass, &texts.join("\n"));
+        self.watch.stop_after == Some(pass)
     }
 }

@@ -1,0 +1,176 @@
+//! Whole compilations of a small model, and what a plan must keep.
+
+mod common;
+
+use common::{DENSE, FLOAT, MOE, Shape, base_graph, facts, tensors};
+use strata_graph::DType;
+use strata_lowering::{
+    CodeWorker, CompileInput, Compiled, Config, DeviceConfig, LowerError, TargetName, TensorFormat,
+    TierPolicy, Watch, WindowsConfig, compile,
+};
+use strata_plan::Plan;
+use strata_plan::layout::{opcode, space, tier};
+
+fn small_config() -> Config {
+    let cpu = DeviceConfig::Cpu { threads: 2, budget_mib: None, targets: vec![TargetName::Avx2] };
+    let verify_rows = vec![1, 4];
+    Config {
+        devices: vec![cpu],
+        windows: WindowsConfig { verify_rows, prefill_rows: vec![32], prefill_logit_rows: 4 },
+        ..Config::default()
+    }
+}
+
+fn run(
+    shape: Shape,
+    config: &Config,
+    stop_after: Option<&str>,
+) -> Result<Option<Compiled>, LowerError> {
+    run_with(shape, config, stop_after, |_| {})
+}
+
+fn run_with(
+    shape: Shape,
+    config: &Config,
+    stop_after: Option<&str>,
+    change: impl Fn(&mut Vec<strata_lowering::TensorEntry>),
+) -> Result<Option<Compiled>, LowerError> {
+    let graphs: Vec<_> = config.windows().into_iter().map(|w| base_graph(shape, w)).collect();
+    let (mut entries, files) = tensors(&graphs[0], shape.matrices);
+    change(&mut entries);
+    let input = CompileInput {
+        model: facts(),
+        graphs,
+        tensors: &entries,
+        files: &files,
+        config,
+        worker: CodeWorker::InProcess { threads: 2 },
+    };
+    let mut watch = Watch { stop_after, on_phase: &mut |_, _| {}, on_kernel: &|_, _| {} };
+    compile(&input, &mut watch)
+}
+
+#[test]
+fn a_plan_opens_and_two_compilations_give_the_same_bytes() {
+    let config = small_config();
+    let first = run(DENSE, &config, None).unwrap().unwrap();
+    let bytes = first.image.to_bytes();
+    let second = run(DENSE, &config, None).unwrap().unwrap();
+    assert!(bytes == second.image.to_bytes(), "two compilations differ");
+    let plan = Plan::from_bytes(&bytes).unwrap();
+    assert_eq!(plan.schedules().len(), 3);
+    assert_eq!(plan.model().vocab, common::VOCAB);
+    // The tied table is there twice: native rows in the file, packed rows in RAM.
+    let tiers: Vec<u32> = plan
+        .weights()
+        .iter()
+        .filter(|w| plan.name(w.name) == "token_embd")
+        .map(|w| w.tier)
+        .collect();
+    assert_eq!(tiers, [tier::MAPPED, tier::RAM]);
+}
+
+#[test]
+fn a_layer_takes_ten_launches_and_eight_barriers() {
+    let compiled = run(DENSE, &small_config(), None).unwrap().unwrap();
+    let of_window = |pass: &str, window: &str| {
+        let found = compiled.reports.iter().find(|r| r.pass == pass && r.window == window);
+        found.unwrap_or_else(|| panic!("no report of {pass} for {window}"))
+    };
+    let report = of_window("emit_schedule", "verify 1");
+    // embed, angles, 2 layers of 10, gather, norm + quantise, head.
+    assert_eq!(report.get("launches_count"), Some(2 + 2 * 10 + 3));
+    assert_eq!(report.get("barriers_count"), Some(2 * 8 + 3));
+}
+
+/// Replays a window's commands over address ranges: between two barriers no launch may touch what
+/// another one of the same run writes.
+#[test]
+fn no_launch_between_barriers_touches_what_another_writes() {
+    for shape in [DENSE, MOE] {
+        let compiled = run(shape, &small_config(), Some("nothing")).unwrap();
+        let image = compiled.expect("no pass has that name, so nothing stops").image;
+        let in_arena =
+            |arg: &strata_plan::layout::Arg| image.spaces[arg.space as usize].kind == space::ARENA;
+        for schedule in &image.schedules {
+            let mut written: Vec<u64> = Vec::new();
+            for command in &image.commands[schedule.commands.range()] {
+                if command.opcode == opcode::BARRIER {
+                    written.clear();
+                    continue;
+                }
+                let args = &image.args[command.args.range()];
+                assert!(args.iter().all(|arg| !in_arena(arg) || !written.contains(&arg.offset)));
+                written.extend(args.last().filter(|arg| in_arena(arg)).map(|arg| arg.offset));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_small_budget_is_refused_with_numbers() {
+    let mut config = small_config();
+    config.devices = vec![DeviceConfig::Cpu {
+        threads: 0,
+        budget_mib: Some(1),
+        targets: vec![TargetName::Avx2],
+    }];
+    let error = run(DENSE, &config, Some("place_experts")).unwrap_err();
+    let LowerError::Budget(short) = &error else { panic!("{error}") };
+    assert_eq!(short.budget, 1 << 20);
+    assert!(short.short() > 0 && short.weights > 0 && short.states > 0);
+    let text = error.to_string();
+    assert!(text.contains("short") && text.contains("raise budget_mib by"), "{text}");
+}
+
+#[test]
+fn float_weights_go_to_the_file_when_the_budget_is_short() {
+    let mut config = small_config();
+    let budget = |mib| {
+        vec![DeviceConfig::Cpu {
+            threads: 0,
+            budget_mib: Some(mib),
+            targets: vec![TargetName::Avx2],
+        }]
+    };
+    config.sequences.context_tokens = 64;
+    let ram = |config: &Config| {
+        let compiled = run(FLOAT, config, None).unwrap().unwrap();
+        compiled.image.weights.iter().filter(|w| w.tier == tier::RAM).map(|w| w.bytes).sum::<u64>()
+    };
+    config.devices = budget(64);
+    let all = ram(&config);
+    config.devices = budget(3);
+    let some = ram(&config);
+    assert!(some < all && some > 0, "{some} of {all} bytes in RAM");
+    config.weights = TierPolicy::Mapped;
+    let vectors = ram(&config);
+    assert!(vectors < some, "{vectors} bytes in RAM");
+}
+
+#[test]
+fn faults_of_tensors_name_tensor_file_found_and_needed() {
+    let config = small_config();
+    let fault = |change: fn(&mut Vec<strata_lowering::TensorEntry>)| {
+        run_with(DENSE, &config, Some("resolve_weights"), change).unwrap_err().to_string()
+    };
+    insta::assert_snapshot!(fault(|t| t[1].name = "blk.0.attn_norn".into()));
+    insta::assert_snapshot!(fault(|t| t[2].dims[0] = 128));
+    insta::assert_snapshot!(fault(|t| {
+        t[2].dims[0] = 128;
+        t[2].bytes /= 2;
+    }));
+    insta::assert_snapshot!(fault(|t| t[2].format = TensorFormat::Unknown("iq1_s".into())));
+    insta::assert_snapshot!(fault(|t| t[2].format = TensorFormat::Known(DType::Q8)));
+    insta::assert_snapshot!(fault(|t| t[2].offset = 1 << 40));
+}
+
+#[test]
+fn the_default_configuration_is_the_file() {
+    let text = include_str!("../../configs/default.ron");
+    let config: Config = ron::from_str(text).unwrap();
+    assert_eq!(config, Config::default());
+    let portable: Config = ron::from_str(include_str!("../../configs/portable.ron")).unwrap();
+    assert_eq!(portable.cpu().unwrap().targets.len(), 2);
+    assert!(ron::from_str::<Config>("(windwos: ())").is_err());
+}
