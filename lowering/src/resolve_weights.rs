@@ -26,6 +26,27 @@ impl<'a> Checkpoint<'a> {
         self.files.get(file as usize).map_or_else(|| format!("file {file}"), |f| f.path.clone())
     }
 
+    /// Slices that fit one by one, and together have `outer` rows of the outermost dimension.
+    fn wrong_rows(&self, def: &WeightDef, slices: &[TensorSlice], outer: u64) -> LowerError {
+        let names: Vec<&str> = slices.iter().map(|s| s.tensor.as_str()).collect();
+        let file = names.first().and_then(|name| self.by_name.get(name)).map_or(0, |t| t.file);
+        let found = match *def.ty.dims() {
+            [_] => format!("[{outer}]"),
+            [_, ref inner @ ..] => {
+                let inner: Vec<String> = inner.iter().map(u32::to_string).collect();
+                format!("[{outer}, {}]", inner.join(", "))
+            }
+            [] => format!("{outer} elements"),
+        };
+        LowerError::TensorDims {
+            weight: def.name.clone(),
+            tensor: names.join(" + "),
+            file: self.file_name(file),
+            found,
+            need: format!("{:?}", def.ty.dims()),
+        }
+    }
+
     fn missing(&self, weight: &str, tensor: &str) -> LowerError {
         let near = self.by_name.keys().map(|name| (edit_distance(name, tensor), *name)).min();
         let near = near.filter(|(distance, _)| *distance <= 4).map(|(_, name)| name.to_owned());
@@ -102,14 +123,7 @@ fn resolve_weight(def: &WeightDef, checkpoint: &Checkpoint<'_>) -> Result<Weight
     }
     let need = u64::from(def.ty.dims().first().copied().unwrap_or(1));
     if outer != need {
-        let names: Vec<&str> = slices.iter().map(|s| s.tensor.as_str()).collect();
-        return Err(LowerError::TensorDims {
-            weight: def.name.clone(),
-            tensor: names.join(" + "),
-            file: checkpoint.files.first().map_or(String::new(), |f| f.path.clone()),
-            found: format!("{outer} rows together"),
-            need: format!("{need}"),
-        });
+        return Err(checkpoint.wrong_rows(def, slices, outer));
     }
     Ok(WeightDef {
         ty: def.ty.with_dtype(dtype.unwrap_or(DType::F32)),

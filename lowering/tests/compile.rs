@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::sync::OnceLock;
+
 use common::{DENSE, FLOAT, MOE, Shape, base_graph, facts, tensors};
 use strata_graph::DType;
 use strata_lowering::{
@@ -50,12 +52,16 @@ fn run_with(
     compile(&input, &mut watch)
 }
 
+/// The dense model, compiled once for all tests.
+fn dense() -> &'static Compiled {
+    static DENSE_PLAN: OnceLock<Compiled> = OnceLock::new();
+    DENSE_PLAN.get_or_init(|| run(DENSE, &small_config(), None).unwrap().unwrap())
+}
+
 #[test]
 fn a_plan_opens_and_two_compilations_give_the_same_bytes() {
-    let config = small_config();
-    let first = run(DENSE, &config, None).unwrap().unwrap();
-    let bytes = first.image.to_bytes();
-    let second = run(DENSE, &config, None).unwrap().unwrap();
+    let bytes = dense().image.to_bytes();
+    let second = run(DENSE, &small_config(), None).unwrap().unwrap();
     assert!(bytes == second.image.to_bytes(), "two compilations differ");
     let plan = Plan::from_bytes(&bytes).unwrap();
     assert_eq!(plan.schedules().len(), 3);
@@ -72,13 +78,16 @@ fn a_plan_opens_and_two_compilations_give_the_same_bytes() {
 
 #[test]
 fn a_layer_takes_ten_launches_and_eight_barriers() {
-    let compiled = run(DENSE, &small_config(), None).unwrap().unwrap();
+    let compiled = dense();
     let of_window = |pass: &str, window: &str| {
         let found = compiled.reports.iter().find(|r| r.pass == pass && r.window == window);
         found.unwrap_or_else(|| panic!("no report of {pass} for {window}"))
     };
     let report = of_window("emit_schedule", "verify 1");
     // embed, angles, 2 layers of 10, gather, norm + quantise, head.
+    for report in compiled.reports.iter().filter(|r| r.seconds > 0.1) {
+        eprintln!("{report}: {:.1} s", report.seconds);
+    }
     assert_eq!(report.get("launches_count"), Some(2 + 2 * 10 + 3));
     assert_eq!(report.get("barriers_count"), Some(2 * 8 + 3));
 }
@@ -87,9 +96,8 @@ fn a_layer_takes_ten_launches_and_eight_barriers() {
 /// another one of the same run writes.
 #[test]
 fn no_launch_between_barriers_touches_what_another_writes() {
-    for shape in [DENSE, MOE] {
-        let compiled = run(shape, &small_config(), Some("nothing")).unwrap();
-        let image = compiled.expect("no pass has that name, so nothing stops").image;
+    let experts = run(MOE, &small_config(), None).unwrap().unwrap();
+    for image in [&dense().image, &experts.image] {
         let in_arena =
             |arg: &strata_plan::layout::Arg| image.spaces[arg.space as usize].kind == space::ARENA;
         for schedule in &image.schedules {
