@@ -16,6 +16,10 @@ mod sequences;
 mod session;
 mod state;
 mod step;
+#[cfg(test)]
+mod test_plan;
+#[cfg(test)]
+mod tests;
 
 pub use error::{MemoryNeeds, ReplayError};
 pub use open::{EngineOptions, check_files};
