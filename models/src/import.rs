@@ -97,6 +97,19 @@ fn unknown_architecture(path: &Path, found: &str, known: &[&str]) -> ModelError 
     ModelError::Architecture { path: path.into(), found: found.into(), known: known.join(", ") }
 }
 
+/// Refuses a number of layers that no model has, before a block is made for each.
+fn check_layers(path: &Path, key: &str, layers: u32) -> Result<u32, ModelError> {
+    if (1..=limits::MAX_LAYERS).contains(&layers) {
+        return Ok(layers);
+    }
+    Err(ModelError::Key {
+        path: path.into(),
+        key: key.into(),
+        found: layers.to_string(),
+        need: format!("between 1 and {}", limits::MAX_LAYERS),
+    })
+}
+
 /// Narrows a size that the schema holds in 16 bits.
 fn narrow(path: &Path, key: &str, value: u32) -> Result<u16, ModelError> {
     u16::try_from(value).map_err(|_| ModelError::Key {

@@ -10,7 +10,7 @@ use crate::schema::{Attention, Block, Gqa, Mlp, ModelDef, Moe, Rope, Scaling};
 const MAX_WIDTH: u32 = 1 << 20;
 const MAX_VOCAB: u32 = 1 << 26;
 const MAX_CONTEXT: u32 = 1 << 28;
-const MAX_LAYERS: u32 = 4096;
+pub(crate) const MAX_LAYERS: u32 = 4096;
 
 /// Refuses a definition whose sizes do not fit each other.
 ///

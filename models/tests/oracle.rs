@@ -1,6 +1,8 @@
 //! Imported definitions against checkpoints: every weight of the graph is in the file with fitting
 //! dimensions, and every tensor of the file is read.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its functions")]
+
 use std::path::{Path, PathBuf};
 
 use strata_formats::Checkpoint;
@@ -13,7 +15,7 @@ fn oracle(name: &str) -> Option<PathBuf> {
     if path.is_dir() {
         return Some(path);
     }
-    println!("skipped: {} is not there", path.display());
+    eprintln!("skipped: {} is not there", path.display());
     None
 }
 
@@ -79,6 +81,8 @@ fn both(name: &str) -> Option<[ModelDef; 2]> {
     let dir = oracle(name)?;
     let (gguf, _) = check(&dir.join("model-f32.gguf"));
     let (hf, _) = check(&dir.join("model.safetensors"));
+    let by_folder = import(&dir).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(ModelDef { weights: hf.weights.clone(), ..by_folder }, hf);
     assert_eq!(gguf.hidden, hf.hidden);
     assert_eq!(gguf.layers, hf.layers);
     assert_eq!(gguf.vocab, hf.vocab);

@@ -5,7 +5,7 @@ use std::path::Path;
 use strata_formats::{Checkpoint, KeyError, Metadata, TensorType, decode};
 
 use super::periods::runs;
-use super::{FAMILIES, Family, file_name, narrow, unknown_architecture};
+use super::{FAMILIES, Family, check_layers, file_name, narrow, unknown_architecture};
 use crate::error::ModelError;
 use crate::schema::{
     Attention, Bias, Block, ChatTemplate, Gated, Gqa, Head, Layout, Mlp, ModelDef, Moe, Norm, Rope,
@@ -35,7 +35,7 @@ pub(super) fn import(path: &Path, checkpoint: &Checkpoint) -> Result<ModelDef, M
     };
     let file = GgufFile { path, checkpoint, metadata, family };
     let hidden = file.need("embedding_length")?;
-    let layers = file.need("block_count")?;
+    let layers = check_layers(path, &file.key("block_count"), file.need("block_count")?)?;
     let eps = file.of(metadata.required(&file.key("attention.layer_norm_rms_epsilon"), f32_of))?;
     let untied = checkpoint.tensor("output.weight").is_some();
     let embed_scale = if family.gemma.is_some() { f64::from(hidden).sqrt() as f32 } else { 1.0 };

@@ -9,7 +9,7 @@ use strata_formats::Checkpoint;
 
 use self::config::Config;
 use super::periods::runs;
-use super::{FAMILIES, Family, file_name, unknown_architecture};
+use super::{FAMILIES, Family, check_layers, file_name, unknown_architecture};
 use crate::error::ModelError;
 use crate::schema::{
     Act, Attention, Bias, Block, Gated, Gqa, Head, Layout, Mlp, ModelDef, Moe, Norm, Pairs, Rope,
@@ -57,7 +57,8 @@ impl Published<'_> {
     fn definition(&self, root: &serde_json::Value) -> Result<ModelDef, ModelError> {
         let config = &self.config;
         let hidden = config.need("hidden_size")?;
-        let layers = config.need("num_hidden_layers")?;
+        let key = "num_hidden_layers";
+        let layers = check_layers(config.path, key, config.need(key)?)?;
         let gemma = self.family.gemma.is_some();
         for key in ["attn_logit_softcapping", "final_logit_softcapping"] {
             if let Some(found) = config.number(key)? {
