@@ -25,6 +25,8 @@ struct Family {
     qk_norm: bool,
     act: Act,
     gemma: Option<Gemma>,
+    /// Keys that published configurations of the family leave out, and what that means.
+    hf_defaults: &'static [(&'static str, f64)],
 }
 
 /// Four norms a layer with zero-centred gains in published files, a scaled embedding, and local
@@ -44,7 +46,20 @@ const PLAIN: Family = Family {
     qk_norm: false,
     act: Act::Silu,
     gemma: None,
+    hf_defaults: &[],
 };
+
+const GEMMA3_DEFAULTS: &[(&str, f64)] = &[
+    ("vocab_size", 262_208.0),
+    ("max_position_embeddings", 131_072.0),
+    ("num_attention_heads", 8.0),
+    ("num_key_value_heads", 4.0),
+    ("head_dim", 256.0),
+    ("query_pre_attn_scalar", 256.0),
+    ("rms_norm_eps", 1e-6),
+    ("rope_theta", 1e6),
+    ("sliding_window", 4096.0),
+];
 
 const FAMILIES: &[Family] = &[
     Family { gguf: "llama", hf: &["llama", "mistral"], gguf_pairing: Pairs::Adjacent, ..PLAIN },
@@ -57,6 +72,7 @@ const FAMILIES: &[Family] = &[
         qk_norm: true,
         act: Act::Gelu,
         gemma: Some(Gemma { pattern: 6, local_theta: 10_000.0 }),
+        hf_defaults: GEMMA3_DEFAULTS,
         ..PLAIN
     },
 ];

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use strata_formats::{GgufWriter, TensorType, ValueType, WriteValue};
 use strata_models::{
-    Act, Attention, Bias, Block, ChatTemplate, Gqa, Head, Layout, Mlp, ModelDef, Pairs, Scaling,
-    import,
+    Act, Attention, Bias, Block, ChatTemplate, Gated, Gqa, Head, Layout, Mlp, ModelDef, Pairs,
+    Scaling, import,
 };
 
 type Key<'k> = (&'k str, WriteValue);
@@ -315,6 +315,23 @@ fn a_model_with_a_vision_part_gives_its_text_part() {
     assert_eq!((def.tokens.bos, def.tokens.eos), (Some(2), vec![1, 6]));
     assert!(def.tokens.add_bos);
     assert_eq!(def.chat_template, ChatTemplate::SameAsTokenizer);
+}
+
+/// As the 4B one is published: what is the default of the family is not written.
+#[test]
+fn a_short_gemma3_configuration_is_filled_with_the_familys_sizes() {
+    let text = r#"{"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240,
+        "num_hidden_layers": 34, "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+        "sliding_window": 1024}"#;
+    let root = format!(r#"{{"model_type": "gemma3", "text_config": {text}}}"#);
+    let def = imported(&published("gemma-4b", &root, &[EMBEDDING], &[]));
+    assert_eq!((def.vocab, def.norm.eps(), def.context), (262_208, 1e-6, 131_072));
+    let [local, global] = [gqa(&def.blocks[0]), gqa(&def.blocks[1])];
+    assert_eq!((local.heads, local.kv_heads, local.head_dim), (8, 4, 256));
+    assert_eq!((local.window, local.rope.theta), (Some(1024), 1e4));
+    assert_eq!((global.window, global.rope.theta, global.scale), (None, 1e6, None));
+    assert_eq!(global.rope.scaling, Scaling::Linear { factor: 8.0 });
+    assert_eq!(def.blocks[0].mlp, Mlp::Gated(Gated { intermediate: 10_240, act: Act::Gelu }));
 }
 
 #[test]

@@ -25,12 +25,13 @@ pub(super) fn import(path: &Path, checkpoint: &Checkpoint) -> Result<ModelDef, M
         need: "a config.json beside the safetensors",
     })?;
     // Models with a vision part describe their text part in a table of its own.
-    let config = Config { path, json: json.get("text_config").unwrap_or(json) };
+    let config = Config::new(path, json.get("text_config").unwrap_or(json));
     let found = config.need_text("model_type")?;
     let Some(family) = FAMILIES.iter().find(|family| family.hf.contains(&found)) else {
         let known: Vec<&str> = FAMILIES.iter().flat_map(|family| family.hf).copied().collect();
         return Err(unknown_architecture(path, found, &known));
     };
+    let config = Config { defaults: family.hf_defaults, ..config };
     let model = Published { config, checkpoint, family, prefix: prefix(path, checkpoint)? };
     model.definition(json)
 }

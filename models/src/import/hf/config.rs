@@ -11,9 +11,20 @@ use crate::import::narrow;
 pub(super) struct Config<'c> {
     pub path: &'c Path,
     pub json: &'c Value,
+    /// Numbers that stand for absent keys.
+    pub defaults: &'static [(&'static str, f64)],
 }
 
 impl<'c> Config<'c> {
+    /// A table without defaults.
+    pub fn new(path: &'c Path, json: &'c Value) -> Self {
+        Self { path, json, defaults: &[] }
+    }
+
+    fn default(&self, key: &str) -> Option<f64> {
+        self.defaults.iter().find(|(name, _)| *name == key).map(|&(_, value)| value)
+    }
+
     pub fn refused(&self, key: &str, found: impl ToString, need: &str) -> ModelError {
         ModelError::Key {
             path: self.path.into(),
@@ -43,7 +54,8 @@ impl<'c> Config<'c> {
 
     pub fn optional(&self, key: &str) -> Result<Option<u32>, ModelError> {
         let convert = |value: &Value| value.as_u64().and_then(|v| u32::try_from(v).ok());
-        self.typed(key, "an integer that fits 32 bits", convert)
+        let found = self.typed(key, "an integer that fits 32 bits", convert)?;
+        Ok(found.or_else(|| self.default(key).map(|value| value as u32)))
     }
 
     pub fn need(&self, key: &str) -> Result<u32, ModelError> {
@@ -59,7 +71,7 @@ impl<'c> Config<'c> {
     }
 
     pub fn number(&self, key: &str) -> Result<Option<f64>, ModelError> {
-        self.typed(key, "a number", Value::as_f64)
+        Ok(self.typed(key, "a number", Value::as_f64)?.or_else(|| self.default(key)))
     }
 
     pub fn need_number(&self, key: &str) -> Result<f64, ModelError> {
@@ -85,7 +97,7 @@ impl<'c> Config<'c> {
     /// A table inside the table.
     pub fn table(&self, key: &str) -> Option<Config<'c>> {
         let json = self.get(key).filter(|value| value.is_object())?;
-        Some(Config { path: self.path, json })
+        Some(Config::new(self.path, json))
     }
 
     /// One token id or a list of them.

@@ -18,7 +18,7 @@ pub(super) fn read(
     let folder = folder_of(config.path);
     let generation = read_json(&folder.join("generation_config.json"))?;
     let tokenizer = read_json(&folder.join("tokenizer_config.json"))?;
-    let at = |json| Config { path: config.path, json };
+    let at = |json| Config::new(config.path, json);
     let sources = [generation.as_ref().map(at), Some(at(root)), Some(at(config.json))];
     let mut ids = [None, None];
     for source in sources.iter().flatten() {
