@@ -1,1 +1,9 @@
+//! A plan as text, and its sums as plain numbers. Needs no device and no weight file.
 
+mod schedule;
+mod summary;
+
+pub use schedule::{schedule_name, write_schedule};
+pub use summary::{
+    KernelCode, SpaceBytes, StateBytes, Summary, TargetCode, WeightClass, WindowCost,
+};

@@ -18,7 +18,6 @@ use crate::layout::{
 };
 
 /// A plan that has been checked: every row number, code and range in it is good.
-#[derive(Debug)]
 pub struct Plan {
     bytes: Bytes,
     sections: Sections,
@@ -28,11 +27,20 @@ pub struct Plan {
 #[derive(Clone, Debug)]
 pub(crate) struct Sections([Range<usize>; section::ALL.len()]);
 
-#[derive(Debug)]
 enum Bytes {
     Mapped(Mmap),
     /// In words, so that rows are aligned; the second is the length in bytes.
     Owned(Box<[u64]>, usize),
+}
+
+impl std::fmt::Debug for Plan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = self.name(self.model().name);
+        f.debug_struct("Plan")
+            .field("model", &name)
+            .field("bytes", &self.bytes.get().len())
+            .finish()
+    }
 }
 
 impl Bytes {

@@ -5,6 +5,7 @@
 //! `[hash of all tokens, hash kept by the recurrent state, token, parts, copied weight of the token,
 //! repacked weight, mapped weight, constant]`.
 #![allow(unsafe_code, reason = "kernels take addresses")]
+#![allow(clippy::unwrap_used, reason = "clippy cannot see that these functions only run in tests")]
 
 use std::path::{Path, PathBuf};
 

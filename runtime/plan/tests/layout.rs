@@ -1,0 +1,47 @@
+//! The format as it stands: offsets of all fields, and the text forms.
+
+mod small;
+
+use std::fmt::Write;
+
+use strata_plan::layout::*;
+use strata_plan::{Plan, dump};
+
+#[test]
+fn fields_lie_where_they_did() {
+    let mut text = String::new();
+    macro_rules! add {
+        ($($row:ident)*) => {$(
+            writeln!(text, "{} {}", stringify!($row), size_of::<$row>()).unwrap();
+            for (name, offset) in $row::FIELDS {
+                writeln!(text, "  {offset:>3} {name}").unwrap();
+            }
+        )*};
+    }
+    add!(Header Section Run Model Device Target Space Schedule Command Arg Kernel File Weight Part);
+    add!(State Provenance Text Name);
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn a_schedule_as_text() {
+    let plan = Plan::from_bytes(&small::image().to_bytes()).unwrap();
+    let mut text = String::new();
+    dump::write_schedule(&mut text, &plan, 0).unwrap();
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn a_summary_as_text() {
+    let plan = Plan::from_bytes(&small::image().to_bytes()).unwrap();
+    let summary = dump::Summary::of(&plan);
+    assert_eq!(summary.memory_bytes(), 1_024 + 2_048 + 4_096 + 160 + 8);
+    assert_eq!(summary.kernels[0].launches, 2);
+    assert_eq!(summary.states[0].sequence_bytes, 4 * 256);
+    insta::assert_snapshot!(summary.to_string());
+}
+
+#[test]
+fn the_same_image_gives_the_same_bytes() {
+    assert_eq!(small::image().to_bytes(), small::image().to_bytes());
+}
