@@ -24,28 +24,10 @@ pub enum LowerError {
         near: Option<String>,
         files: String,
     },
-    TensorDims {
-        weight: String,
-        tensor: String,
-        file: String,
-        found: String,
-        need: String,
-    },
-    TensorFormat {
-        weight: String,
-        tensor: String,
-        file: String,
-        found: String,
-        need: String,
-    },
+    TensorDims(Box<TensorFault>),
+    TensorFormat(Box<TensorFault>),
     /// Slices of one weight with different element types.
-    MixedFormats {
-        weight: String,
-        tensor: String,
-        file: String,
-        found: String,
-        need: String,
-    },
+    MixedFormats(Box<TensorFault>),
     /// The file says another size than type and dimensions give.
     TensorBytes {
         tensor: String,
@@ -84,6 +66,16 @@ pub enum LowerError {
         kernel: String,
         message: String,
     },
+}
+
+/// A tensor that does not fit the weight that it is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorFault {
+    pub weight: String,
+    pub tensor: String,
+    pub file: String,
+    pub found: String,
+    pub need: String,
 }
 
 /// What the plan needs, by class, against what the configuration allows. All in bytes.
@@ -142,6 +134,13 @@ impl fmt::Display for BudgetShortfall {
     }
 }
 
+/// The weight, the tensor and its file.
+impl fmt::Display for TensorFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "weight {}: tensor {} in {}", self.weight, self.tensor, self.file)
+    }
+}
+
 impl fmt::Display for LowerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -163,19 +162,18 @@ impl fmt::Display for LowerError {
                     None => write!(f, "; is it the right weight file?"),
                 }
             }
-            Self::TensorDims { weight, tensor, file, found, need } => write!(
+            Self::TensorDims(fault) => {
+                write!(f, "{fault} is {}, the model needs {}", fault.found, fault.need)
+            }
+            Self::TensorFormat(fault) => write!(
                 f,
-                "weight {weight}: tensor {tensor} in {file} is {found}, the model needs {need}"
+                "{fault} is stored as {}, supported: {}; convert the file",
+                fault.found, fault.need
             ),
-            Self::TensorFormat { weight, tensor, file, found, need } => write!(
+            Self::MixedFormats(fault) => write!(
                 f,
-                "weight {weight}: tensor {tensor} in {file} is stored as {found}, supported: \
-                 {need}; convert the file"
-            ),
-            Self::MixedFormats { weight, tensor, file, found, need } => write!(
-                f,
-                "weight {weight}: tensor {tensor} in {file} is stored as {found}, its other parts \
-                 as {need}; convert them to one type"
+                "{fault} is stored as {}, its other parts as {}; convert them to one type",
+                fault.found, fault.need
             ),
             Self::TensorBytes { tensor, file, found, need } => write!(
                 f,

@@ -29,7 +29,7 @@ pub use config::{
     Config, CpuDevice, DeviceConfig, KvConfig, KvElement, SequencesConfig, TargetName, TierPolicy,
     WindowsConfig,
 };
-pub use error::{BudgetShortfall, LowerError};
+pub use error::{BudgetShortfall, LowerError, TensorFault};
 pub use generate_code::{CodeJob, generate_code, serve_kernels};
 pub use input::{CodeWorker, CompileInput, FileEntry, ModelFacts, TensorEntry, TensorFormat};
 pub use order_nodes::order_nodes;

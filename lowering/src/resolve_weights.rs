@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use strata_graph::{
     DType, Graph, Id, Op, Part, Rebuild, TensorSlice, TensorType, WeightDef, WeightSource,
 };
+use strata_kernels::spec::WeightFormat;
 
-use crate::error::LowerError;
+use crate::error::{LowerError, TensorFault};
 use crate::input::{FileEntry, TensorEntry, TensorFormat};
 use crate::report::PassReport;
 
@@ -38,13 +39,13 @@ impl<'a> Checkpoint<'a> {
             }
             [] => format!("{outer} elements"),
         };
-        LowerError::TensorDims {
+        LowerError::TensorDims(Box::new(TensorFault {
             weight: def.name.clone(),
             tensor: names.join(" + "),
             file: self.file_name(file),
             found,
             need: format!("{:?}", def.ty.dims()),
-        }
+        }))
     }
 
     fn missing(&self, weight: &str, tensor: &str) -> LowerError {
@@ -110,13 +111,13 @@ fn resolve_weight(def: &WeightDef, checkpoint: &Checkpoint<'_>) -> Result<Weight
         let first = *dtype.get_or_insert(found);
         if first != found {
             let (tensor, entry) = (&slice.tensor, checkpoint.by_name[slice.tensor.as_str()]);
-            return Err(LowerError::MixedFormats {
+            return Err(LowerError::MixedFormats(Box::new(TensorFault {
                 weight: def.name.clone(),
                 tensor: tensor.clone(),
                 file: checkpoint.file_name(entry.file),
                 found: found.to_string(),
                 need: first.to_string(),
-            });
+            })));
         }
         outer += piece.outer;
         piece.parts.into_iter().for_each(|part| push_merged(&mut parts, part));
@@ -146,45 +147,37 @@ fn resolve_slice(
     let Some(&entry) = checkpoint.by_name.get(slice.tensor.as_str()) else {
         return Err(checkpoint.missing(&def.name, &slice.tensor));
     };
-    let file = || checkpoint.file_name(entry.file);
-    let TensorFormat::Known(dtype) = entry.format else {
-        let TensorFormat::Unknown(found) = &entry.format else { unreachable!("the other arm") };
-        return Err(LowerError::TensorFormat {
+    let fault = |found: String, need: String| {
+        Box::new(TensorFault {
             weight: def.name.clone(),
             tensor: slice.tensor.clone(),
-            file: file(),
-            found: found.clone(),
-            need: supported_formats(),
-        });
+            file: checkpoint.file_name(entry.file),
+            found,
+            need,
+        })
     };
-    if strata_kernels::spec::WeightFormat::of(dtype).is_none() {
-        return Err(LowerError::TensorFormat {
-            weight: def.name.clone(),
-            tensor: slice.tensor.clone(),
-            file: file(),
-            found: dtype.to_string(),
-            need: supported_formats(),
-        });
-    }
+    let dtype = match &entry.format {
+        TensorFormat::Known(dtype) if WeightFormat::of(*dtype).is_some() => *dtype,
+        TensorFormat::Known(other) => {
+            return Err(LowerError::TensorFormat(fault(other.to_string(), supported_formats())));
+        }
+        TensorFormat::Unknown(other) => {
+            return Err(LowerError::TensorFormat(fault(other.clone(), supported_formats())));
+        }
+    };
     check_bytes(entry, dtype, checkpoint)?;
-    match cut(def.ty, slice, entry, dtype) {
-        Some(piece) => Ok((dtype, piece)),
-        None => Err(LowerError::TensorDims {
-            weight: def.name.clone(),
-            tensor: slice.tensor.clone(),
-            file: file(),
-            found: match slice.rows {
-                Some((first, end)) => format!("{:?}, cut to rows {first}..{end}", entry.dims),
-                None => format!("{:?}", entry.dims),
-            },
-            need: format!("{:?}", def.ty.dims()),
-        }),
-    }
+    let piece = cut(def.ty, slice, entry, dtype).ok_or_else(|| {
+        let found = match slice.rows {
+            Some((first, end)) => format!("{:?}, cut to rows {first}..{end}", entry.dims),
+            None => format!("{:?}", entry.dims),
+        };
+        LowerError::TensorDims(fault(found, format!("{:?}", def.ty.dims())))
+    })?;
+    Ok((dtype, piece))
 }
 
 fn supported_formats() -> String {
-    let formats =
-        DType::ALL.iter().filter(|d| strata_kernels::spec::WeightFormat::of(**d).is_some());
+    let formats = DType::ALL.iter().filter(|d| WeightFormat::of(**d).is_some());
     formats.map(|d| d.name()).collect::<Vec<_>>().join(", ")
 }
 

@@ -55,7 +55,8 @@ fn run_with(
 /// The dense model, compiled once for all tests.
 fn dense() -> &'static Compiled {
     static DENSE_PLAN: OnceLock<Compiled> = OnceLock::new();
-    DENSE_PLAN.get_or_init(|| run(DENSE, &small_config(), None).unwrap().unwrap())
+    DENSE_PLAN
+        .get_or_init(|| run(DENSE, &small_config(), None).expect("compiles").expect("to the end"))
 }
 
 #[test]

@@ -92,7 +92,8 @@ fn random_graph(choices: &[u8]) -> Graph {
     let table = weight("table", &[64, 32]);
     let gain = weight("gain", &[32]);
     let matrix = weight("matrix", &[32, 32]);
-    let mut values = vec![b.push_one(Op::Embed { scale: 1.0 }, &[table], "embed").unwrap()];
+    let mut values =
+        vec![b.push_one(Op::Embed { scale: 1.0 }, &[table], "embed").expect("well typed")];
     for (i, &choice) in choices.iter().enumerate() {
         let at = |n: u8| values[usize::from(n) % values.len()];
         let (a, c) = (at(choice / 8), at(choice / 3));
@@ -103,7 +104,7 @@ fn random_graph(choices: &[u8]) -> Graph {
             3 => (Op::RmsNorm { eps: 1e-6 }, vec![a, gain]),
             _ => (Op::Matmul { bias: false, residual: false }, vec![a, matrix]),
         };
-        values.push(b.push_one(op, &operands, format!("n{i}")).unwrap());
+        values.push(b.push_one(op, &operands, format!("n{i}")).expect("well typed"));
     }
     b.output(values[values.len() - 1]);
     b.finish()

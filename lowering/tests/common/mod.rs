@@ -44,7 +44,7 @@ impl Build {
     }
 
     fn push(&mut self, op: Op, operands: &[ValueId], name: &str) -> ValueId {
-        self.graph.push_one(op, operands, name).unwrap()
+        self.graph.push_one(op, operands, name).expect("a well-typed node")
     }
 
     fn linear(&mut self, name: &str, x: ValueId, out: u32) -> ValueId {
@@ -96,7 +96,7 @@ impl Build {
         let name = |part: &str| format!("blk.{layer}.{part}");
         let logits = self.linear(&name("router"), x, EXPERTS);
         let route = Op::Route { top_k: 2, norm: true };
-        let routed = self.graph.push(route, &[logits], name("route")).unwrap();
+        let routed = self.graph.push(route, &[logits], name("route")).expect("a well-typed node");
         let gate = self.weight(&name("gate_exps"), &[EXPERTS, WIDE, HIDDEN]);
         let up = self.weight(&name("up_exps"), &[EXPERTS, WIDE, HIDDEN]);
         let down = self.weight(&name("down_exps"), &[EXPERTS, HIDDEN, WIDE]);
