@@ -94,6 +94,33 @@ impl Loading<'_> {
     }
 }
 
+/// Where the first part stands in a file: pages ahead are asked for, pages behind let go.
+#[derive(Debug, Default)]
+struct Wake {
+    file: Option<usize>,
+    asked_to: usize,
+    forgotten_to: usize,
+}
+
+impl Wake {
+    fn follow(&mut self, number: usize, file: &MappedFile, position: usize) {
+        if self.file != Some(number) {
+            *self = Self { file: Some(number), asked_to: position, forgotten_to: 0 };
+        }
+        // Small pieces move it by less than a call is worth.
+        if self.asked_to < position + CHUNK_BYTES {
+            let end = (position + 2 * CHUNK_BYTES).min(file.bytes().len());
+            let start = self.asked_to.max(position).min(end);
+            file.will_need(start..end);
+            self.asked_to = position + 2 * CHUNK_BYTES;
+        }
+        if position >= self.forgotten_to + CHUNK_BYTES {
+            file.forget(self.forgotten_to..position);
+            self.forgotten_to = position;
+        }
+    }
+}
+
 /// Fills the WEIGHTS space of `spaces`. `progress` is told bytes done and all bytes, of the files.
 pub(crate) fn load_weights(
     plan: &Plan,
@@ -113,20 +140,19 @@ pub(crate) fn load_weights(
         file.sequential(0..file.bytes().len());
     }
     progress(0, total as u64);
-    let mut done = 0;
+    let (mut done, mut wake) = (0, Wake::default());
     let mut follow = |piece: &Piece, chunk: Range<usize>| {
         done += chunk.len();
-        let file = loading.file(piece);
-        let end = (chunk.end + 2 * CHUNK_BYTES).min(file.bytes().len());
-        file.will_need(chunk.end..end);
-        file.forget(chunk);
+        wake.follow(piece.file, loading.file(piece), chunk.end);
         progress(done as u64, total as u64);
     };
     let main = |worker: Worker<'_>| loading.walk(worker, &mut follow);
     pool.run(main, &|worker| loading.walk(worker, &mut |_, _| {}));
-    // Other parts may have touched pages again behind the first.
     for file in files.iter().flatten() {
-        file.forget(0..file.bytes().len());
+        let all = 0..file.bytes().len();
+        // Other parts may have touched pages again behind the first.
+        file.forget(all.clone());
+        file.in_any_order(all);
     }
     spaces.keep_files(plan);
 }

@@ -142,6 +142,11 @@ impl MappedFile {
         let _ = self.0.advise_range(Advice::Sequential, range.start, range.len());
     }
 
+    /// Takes back what [`MappedFile::sequential`] said.
+    pub fn in_any_order(&self, range: Range<usize>) {
+        let _ = self.0.advise_range(Advice::Normal, range.start, range.len());
+    }
+
     /// Unmaps the whole pages of `range` until they are touched again; the page cache keeps them.
     pub fn forget(&self, range: Range<usize>) {
         let start = range.start.next_multiple_of(4096);
