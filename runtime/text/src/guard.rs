@@ -11,6 +11,7 @@
 //! the beginning of one.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
@@ -43,6 +44,8 @@ impl GuardedPrompt {
 pub(crate) struct Guard<'a> {
     mark: char,
     controls: &'a [&'a str],
+    /// Control tokens that begin with a letter, a digit or white space: rare to absent.
+    words: Vec<&'a str>,
     /// First characters of control tokens that are neither letters, digits nor white space.
     openers: Vec<char>,
     /// Strings of the template that begin with an opener and are left whole.
@@ -56,13 +59,15 @@ impl<'a> Guard<'a> {
             controls.iter().filter_map(|text| text.chars().next()).filter(is_opener).collect();
         openers.sort_unstable();
         openers.dedup();
+        let words = controls.iter().filter(|text| !text.starts_with(openers.as_slice()));
+        let words = words.copied().filter(|text| !text.is_empty()).collect();
         let begins_control = |text: &str| controls.iter().any(|control| control.starts_with(text));
         let literals = literals.iter().map(String::as_str);
         let literals = literals.filter(|text| {
             text.starts_with(openers.as_slice()) && text.len() > 1 && !begins_control(text)
         });
         let literals = literals.collect();
-        Self { mark, controls, openers, literals }
+        Self { mark, controls, words, openers, literals }
     }
 
     /// Marks every string in `value`, names of fields included.
@@ -98,12 +103,12 @@ impl<'a> Guard<'a> {
     }
 
     fn begins_danger(&self, c: char, rest: &str) -> bool {
+        let starts = |texts: &[&str]| texts.iter().any(|text| rest.starts_with(text));
         if self.openers.contains(&c) {
-            let starts = |texts: &[&str]| texts.iter().any(|text| rest.starts_with(text));
             return !starts(&self.literals) || starts(self.controls);
         }
-        // Letters and spaces begin too many words to be marked wherever they stand.
-        self.controls.iter().any(|control| rest.starts_with(control))
+        // Letters and spaces begin too much to be marked wherever they stand.
+        starts(&self.words)
     }
 }
 
@@ -117,8 +122,9 @@ pub(crate) fn unused_char(texts: &[&str]) -> Option<char> {
     let tiles = '\u{1F030}'..='\u{1F093}';
     let hieroglyphs = '\u{13000}'..='\u{1342E}';
     let private = '\u{100000}'..='\u{10FFFD}';
-    let mut candidates = tiles.chain(hieroglyphs).chain(private);
-    candidates.find(|&c| !texts.iter().any(|text| text.contains(c)))
+    let used: HashSet<char> =
+        texts.iter().flat_map(|text| text.chars()).filter(|&c| c >= *hieroglyphs.start()).collect();
+    tiles.chain(hieroglyphs).chain(private).find(|c| !used.contains(c))
 }
 
 /// The quoted strings inside `{{ }}` and `{% %}` of a template, with their escapes resolved.

@@ -1,8 +1,10 @@
 //! A tokenizer from a checkpoint's `tokenizer.json`, with `tokenizer_config.json` beside it.
 
 use std::fs;
+use std::panic::catch_unwind;
 use std::path::Path;
 
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use tokenizers::{AddedVocabulary, DecoderWrapper};
 
@@ -21,9 +23,8 @@ impl Tokenizer {
     /// [`TokenizerError::DuplicatePiece`] and [`TokenizerError::TooManyTokens`].
     pub fn from_file(path: &Path) -> Result<Self, TokenizerError> {
         let json = fs::read(path).map_err(|source| file_error(path, source))?;
-        let mut hf = tokenizers::Tokenizer::from_bytes(&json).map_err(|error| {
-            TokenizerError::Json { path: path.to_owned(), detail: error.to_string() }
-        })?;
+        let mut hf = parse(&json)
+            .map_err(|detail| TokenizerError::Json { path: path.to_owned(), detail })?;
         let (spelling, strip_space) = spelling(hf.get_decoder())
             .ok_or_else(|| TokenizerError::UnsupportedDecoder { path: path.to_owned() })?;
         let (mut prefix, suffix) = around(&hf)?;
@@ -47,6 +48,16 @@ impl Tokenizer {
         let engine = Engine::Pipeline(Box::new(Pipeline(hf)));
         let added = AddedPieces::new(added);
         Ok(Self::from_parts(Parts { engine, vocab, added, ids, prefix, suffix, strip_space }))
+    }
+}
+
+/// The `tokenizers` crate panics on some files that it should refuse. What is not JSON at all is
+/// found before it sees the file; what else it trips over becomes an error as well.
+fn parse(json: &[u8]) -> Result<tokenizers::Tokenizer, String> {
+    serde_json::from_slice::<IgnoredAny>(json).map_err(|error| error.to_string())?;
+    match catch_unwind(|| tokenizers::Tokenizer::from_bytes(json)) {
+        Ok(parsed) => parsed.map_err(|error| error.to_string()),
+        Err(_) => Err("the tokenizers crate gave up on this file".to_owned()),
     }
 }
 

@@ -14,9 +14,9 @@ use crate::guard::{Guard, GuardedPrompt, literals_of, unused_char};
 use crate::python::JsonStyle;
 use crate::strftime::strftime;
 
-/// Steps that one render may take, about a second's worth. A thousand messages need some hundred
+/// Steps that one render may take, about half a second's worth. A thousand messages need some hundred
 /// thousand.
-const FUEL: u64 = 10_000_000;
+const FUEL: u64 = 5_000_000;
 
 const NAME: &str = "chat_template";
 /// Names under which the render's own values stand among the template's variables.

@@ -1,6 +1,6 @@
 //! The pieces of a vocabulary by id: their kind, their name and the bytes they stand for.
 
-use std::collections::HashMap;
+use tokenizers::models::bpe::Vocab as IdsByName;
 
 use crate::byte_level;
 use crate::error::TokenizerError;
@@ -45,7 +45,7 @@ pub(crate) struct Vocab {
     bytes: Vec<u8>,
     ends: Vec<usize>,
     kinds: Vec<PieceKind>,
-    ids: HashMap<String, u32>,
+    ids: IdsByName,
 }
 
 impl Vocab {
@@ -64,7 +64,7 @@ impl Vocab {
             bytes: Vec::new(),
             ends: Vec::with_capacity(pieces.len()),
             kinds: Vec::with_capacity(pieces.len()),
-            ids: HashMap::with_capacity(pieces.len()),
+            ids: IdsByName::with_capacity(pieces.len()),
         };
         for (id, piece) in (0u32..).zip(pieces) {
             push_piece_bytes(&piece, spelling, &mut vocab.bytes);
@@ -102,9 +102,9 @@ impl Vocab {
         &self.bytes[start..end]
     }
 
-    /// Names and ids, in no order.
-    pub fn names(&self) -> impl Iterator<Item = (&str, u32)> {
-        self.ids.iter().map(|(name, &id)| (name.as_str(), id))
+    /// Ids by name, without the gaps.
+    pub fn ids(&self) -> &IdsByName {
+        &self.ids
     }
 }
 

@@ -147,6 +147,58 @@ fn k8_huge_texts() {
     }
 }
 
+/// Each part of the file in turn is replaced by what does not belong there.
+#[test]
+fn no_damage_of_a_tokenizer_json_makes_it_panic() {
+    let dir = std::env::temp_dir().join(format!("strata-text-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let path = dir.join("tokenizer.json");
+    let good = json("nano_tokenizer.json");
+    let pointers = [
+        "/added_tokens",
+        "/added_tokens/0/id",
+        "/added_tokens/1/content",
+        "/normalizer/type",
+        "/pre_tokenizer/pretokenizers/0/pattern/Regex",
+        "/pre_tokenizer/pretokenizers/0/behavior",
+        "/decoder",
+        "/decoder/type",
+        "/model/type",
+        "/model/vocab",
+        "/model/vocab/!",
+        "/model/merges",
+        "/model/merges/0",
+        "/model/unk_token",
+        "/post_processor",
+    ];
+    let wrong = [
+        serde_json::json!(null),
+        serde_json::json!(0),
+        serde_json::json!(-1),
+        serde_json::json!(4_294_967_295u32),
+        serde_json::json!("(unclosed ["),
+        serde_json::json!([]),
+        serde_json::json!({}),
+        serde_json::json!([{"id": 5, "content": "x", "special": true}]),
+    ];
+    let mut refused = 0;
+    for pointer in pointers {
+        for value in &wrong {
+            let mut file = good.clone();
+            *file.pointer_mut(pointer).unwrap() = value.clone();
+            std::fs::write(&path, serde_json::to_vec(&file).unwrap()).unwrap();
+            match Tokenizer::from_file(&path) {
+                Ok(tokenizer) => {
+                    let _ids = tokenizer.encode("a <|im_end|> é", Specials::Parse, true);
+                }
+                Err(error) => refused += usize::from(error.to_string().contains("tokenizer.json")),
+            }
+        }
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+    assert!(refused > 60, "{refused}");
+}
+
 #[test]
 fn a_missing_or_damaged_file_is_an_error() {
     let absent = Tokenizer::from_file(&fixture("absent.json")).err().unwrap().to_string();

@@ -136,3 +136,50 @@ fn named_tokens_are_control_even_if_the_file_forgets_it() {
     assert_eq!(tokenizer.end_ids(), [6]);
     assert_eq!(tokenizer.encode("a<|x|>", Specials::Parse, false).unwrap(), [0, 6]);
 }
+
+/// A linear congruential generator: the same damage on each run.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % limit
+    }
+}
+
+#[test]
+fn no_damage_makes_it_panic() {
+    let mut dice = Dice(7);
+    let words = ["", " ", "a", "ab", "<0x41>", "<0xZZ>", "\u{2581}", "é", "a b", "<|x|>", "Ġ a"];
+    let mut accepted = 0;
+    for round in 0..3000 {
+        let mut vocab = if round % 2 == 0 { bpe() } else { spm() };
+        for _ in 0..=dice.below(2) {
+            let (word, at) = (words[dice.below(words.len())].to_owned(), dice.below(8));
+            match dice.below(8) {
+                0 => vocab.tokens[at] = word,
+                1 => vocab.merges.push(word),
+                2 => vocab.types.as_mut().unwrap()[at] = dice.below(9) as i32 - 1,
+                3 => drop(vocab.scores.as_mut().map(|scores| scores[at] = f32::NEG_INFINITY)),
+                4 => vocab.bos = Some(dice.below(12) as u32),
+                5 => vocab.unk = Some(dice.below(12) as u32),
+                6 => vocab.tokens.push(word),
+                _ => vocab.model = ["gpt2", "llama"][at % 2].into(),
+            }
+            vocab.types.as_mut().unwrap().resize(vocab.tokens.len(), 1);
+            if let Some(scores) = vocab.scores.as_mut() {
+                scores.resize(vocab.tokens.len(), -1.0);
+            }
+        }
+        let Ok(tokenizer) = Tokenizer::from_gguf(&vocab) else { continue };
+        for text in ["", "abc ab", "<|x|><t>é", "<0x41>\u{2581}"] {
+            let ids = tokenizer.encode(text, Specials::AsText, true).unwrap();
+            assert!(ids.iter().all(|&id| (id as usize) < tokenizer.vocab_len()));
+            tokenizer.decode(&ids, false);
+            tokenizer.encode(text, Specials::Parse, false).unwrap();
+        }
+        accepted += 1;
+    }
+    assert!((500..2900).contains(&accepted), "{accepted}");
+}
