@@ -11,6 +11,7 @@ use tokenizers::{AddedVocabulary, DecoderWrapper};
 use crate::added::{AddedPiece, AddedPieces};
 use crate::error::TokenizerError;
 use crate::pipeline::Pipeline;
+use crate::template::ChatTemplate;
 use crate::tokenizer::{Engine, NamedIds, Parts, Tokenizer};
 use crate::vocab::{Piece, PieceKind, Spelling, Vocab, byte_piece, check_count};
 
@@ -48,6 +49,32 @@ impl Tokenizer {
         let engine = Engine::Pipeline(Box::new(Pipeline(hf)));
         let added = AddedPieces::new(added);
         Ok(Self::from_parts(Parts { engine, vocab, added, ids, prefix, suffix, strip_space }))
+    }
+}
+
+impl ChatTemplate {
+    /// The chat template of a checkpoint, given the path of its `tokenizer.json`: the file
+    /// `chat_template.jinja` beside it, else `chat_template` of `tokenizer_config.json` (of
+    /// several, the one named `default`). `None` if there is neither.
+    ///
+    /// # Errors
+    /// [`TokenizerError::File`] and [`TokenizerError::Json`].
+    pub fn source_beside(path: &Path) -> Result<Option<String>, TokenizerError> {
+        let file = path.with_file_name("chat_template.jinja");
+        match fs::read_to_string(&file) {
+            Ok(source) => return Ok(Some(source)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(file_error(&file, error)),
+        }
+        let config = config_beside(path)?;
+        let template = match config.get("chat_template") {
+            Some(Value::Array(named)) => named
+                .iter()
+                .find(|row| row["name"] == "default")
+                .and_then(|row| row["template"].as_str()),
+            template => template.and_then(Value::as_str),
+        };
+        Ok(template.map(str::to_owned))
     }
 }
 

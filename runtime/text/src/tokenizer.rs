@@ -59,7 +59,7 @@ pub struct Tokenizer {
     strip_space: bool,
 }
 
-/// Control tokens that end a turn or a text in the models of the field. Files name one of them
+/// Tokens that end a turn or a text in the models of the field. Files name one of them
 /// as EOS, but models were trained to end with others as well.
 const END_PIECES: [&str; 12] = [
     "<|im_end|>",
@@ -85,8 +85,10 @@ impl Tokenizer {
                 pipeline.encode(text, &whole).unwrap_or_default()
             });
         }
-        let is_control = |id: &u32| vocab.kind(*id) == Some(PieceKind::Control);
-        let known = END_PIECES.iter().filter_map(|piece| vocab.id_of(piece)).filter(is_control);
+        // Where such a text is an ordinary piece, it is a word of another vocabulary's.
+        let structural = [Some(PieceKind::Control), Some(PieceKind::UserDefined)];
+        let known = END_PIECES.iter().filter_map(|piece| vocab.id_of(piece));
+        let known = known.filter(|&id| structural.contains(&vocab.kind(id)));
         let mut end_ids: Vec<u32> = ids.eos.into_iter().chain(ids.eot).chain(known).collect();
         end_ids.sort_unstable();
         end_ids.dedup();
@@ -206,8 +208,8 @@ impl Tokenizer {
         self.ids.pad
     }
 
-    /// Ids that end a generation, in ascending order: EOS, end of turn, and the control tokens
-    /// that models of the field use as such.
+    /// Ids that end a generation, in ascending order: EOS, end of turn, and the tokens that
+    /// models of the field use as such.
     pub fn end_ids(&self) -> &[u32] {
         &self.end_ids
     }

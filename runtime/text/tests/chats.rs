@@ -5,6 +5,7 @@
 mod common;
 
 use std::fs;
+use std::path::Path;
 
 use common::{gguf_vocab, json, model_file, nano, spm_gguf};
 use serde_json::{Value, json};
@@ -176,4 +177,23 @@ fn a_template_that_refuses_says_so() {
     let template = ChatTemplate::new("{{ raise_exception('no system role') }}").unwrap();
     let error = encode_chat(&template, &nano(), &chat(json!([]))).unwrap_err().to_string();
     assert_eq!(error, "the chat template refused the chat: no system role");
+}
+
+#[test]
+fn a_checkpoint_brings_its_template() {
+    let dir = std::env::temp_dir().join(format!("strata-text-template-{}", std::process::id()));
+    fs::create_dir_all(&dir).unwrap();
+    let tokenizer: &Path = &dir.join("tokenizer.json");
+    let found = |config: Value| {
+        fs::write(dir.join("tokenizer_config.json"), config.to_string()).unwrap();
+        ChatTemplate::source_beside(tokenizer).unwrap()
+    };
+    assert_eq!(ChatTemplate::source_beside(tokenizer).unwrap(), None);
+    assert_eq!(found(json!({"eos_token": "x"})), None);
+    assert_eq!(found(json!({"chat_template": "a"})).as_deref(), Some("a"));
+    let named = json!([{"name": "rag", "template": "r"}, {"name": "default", "template": "d"}]);
+    assert_eq!(found(json!({"chat_template": named})).as_deref(), Some("d"));
+    fs::write(dir.join("chat_template.jinja"), "j").unwrap();
+    assert_eq!(found(json!({"chat_template": "a"})).as_deref(), Some("j"));
+    fs::remove_dir_all(&dir).unwrap();
 }

@@ -153,7 +153,7 @@ fn no_damage_makes_it_panic() {
     let mut dice = Dice(7);
     let words = ["", " ", "a", "ab", "<0x41>", "<0xZZ>", "\u{2581}", "é", "a b", "<|x|>", "Ġ a"];
     let mut accepted = 0;
-    for round in 0..3000 {
+    for round in 0..1000 {
         let mut vocab = if round % 2 == 0 { bpe() } else { spm() };
         for _ in 0..=dice.below(2) {
             let (word, at) = (words[dice.below(words.len())].to_owned(), dice.below(8));
@@ -181,5 +181,5 @@ fn no_damage_makes_it_panic() {
         }
         accepted += 1;
     }
-    assert!((500..2900).contains(&accepted), "{accepted}");
+    assert!((150..950).contains(&accepted), "{accepted}");
 }
