@@ -55,7 +55,7 @@ pub fn compile(dir: &Path, checkpoint: &Path, extra: &[&str]) -> PathBuf {
 }
 
 pub fn open(plan: &Path, threads: u32) -> Engine {
-    let options = EngineOptions { threads: Some(threads) };
+    let options = EngineOptions { threads: Some(threads), ..EngineOptions::default() };
     Engine::open(plan, &options, &mut |_, _| {}).unwrap()
 }
 

@@ -7,6 +7,7 @@ use serde_json::json;
 use strata_formats::{Checkpoint, Kind};
 use strata_lowering::{
     CodeWorker, CompileInput, Compiled, Config, FileEntry, ModelFacts, TensorEntry, TensorFormat,
+    Watch,
 };
 use strata_models::{ChatTemplate, ModelDef, TokenizerSource};
 
@@ -83,7 +84,9 @@ pub fn compile_into_cache(model: &Path, progress: &Progress) -> Result<PathBuf, 
     let key = strata_plan::checksum(format!("{}\n{text}", full.display()).as_bytes());
     let stem = model.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let plan = crate::files::cache_dir()?.join(format!("{stem}-{key:016x}.plan"));
-    if strata_plan::Plan::open(&plan).is_ok_and(|p| p.check_files(&plan).is_ok()) {
+    if let Ok(cached) = strata_plan::Plan::open(&plan)
+        && strata_replay::check_files(&cached, &plan).is_ok()
+    {
         return Ok(plan);
     }
     let args = CompileArgs {
@@ -124,28 +127,35 @@ fn compile_to(
         config: &config,
         worker: worker()?,
     };
-    let bar = progress.count("compiling", strata_lowering::PASSES.len() as u64);
+    let bar = progress.count("kernels", 0);
     let mut shown = None;
     let mut dumped = Ok(());
-    let result = strata_lowering::compile(&input, args.stop_after.as_deref(), &mut |phase| {
-        bar.inc(1);
-        if let Some(dir) = &args.dump_phases
-            && dumped.is_ok()
-        {
-            dumped = dump_phase(dir, phase.number, phase.pass, phase.text);
-        }
-        if args.stop_after.as_deref() == Some(phase.pass) {
-            shown = Some(phase.text.to_owned());
-        }
-    });
+    let mut number = 0;
+    let stop_after = args.stop_after.as_deref();
+    let mut watch = Watch {
+        stop_after,
+        on_phase: &mut |phase, text| {
+            number += 1;
+            if let Some(dir) = &args.dump_phases
+                && dumped.is_ok()
+            {
+                dumped = dump_phase(dir, number, phase, text);
+            }
+            shown = (stop_after == Some(phase)).then(|| text.to_owned());
+        },
+        on_kernel: &|done, all| {
+            bar.set_length(all as u64);
+            bar.set_position(done as u64);
+        },
+    };
+    let result = strata_lowering::compile(&input, &mut watch);
     bar.finish_and_clear();
     let compiled = result.doing(format!("compiling {}", definition.name))?;
     dumped?;
-    if let Some(text) = shown {
-        out.write_all(text.as_bytes())?;
+    let Some(compiled) = compiled else {
+        out.write_all(shown.unwrap_or_default().as_bytes())?;
         return Ok(None);
-    }
-    let Some(compiled) = compiled else { return Ok(None) };
+    };
     strata_plan::write_plan_file(plan, &compiled.image)
         .map_err(|error| CliError::Write { path: plan.to_owned(), error })?;
     Ok(Some(compiled))

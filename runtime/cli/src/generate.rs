@@ -19,7 +19,7 @@ pub fn open_engine(
     progress: &Progress,
 ) -> Result<Engine, CliError> {
     let bar = progress.bytes("loading");
-    let options = EngineOptions { threads };
+    let options = EngineOptions { threads, ..EngineOptions::default() };
     let engine = Engine::open(plan, &options, &mut |done, total| {
         bar.set_length(total);
         bar.set_position(done);
@@ -95,7 +95,7 @@ impl Sequence {
         let began = Instant::now();
         let cached = self.keep_common(engine, prompt)?;
         let mut sampler = Sampler::new(request.sampling, engine.model().vocab as usize);
-        let mut text = TextStream::new(vocabulary, &request.stops);
+        let mut text = TextStream::new(vocabulary, &request.stops)?;
         let mut next = self.read(engine, &prompt[cached..], &mut sampler)?;
         let prefilled = began.elapsed().as_secs_f64();
 
@@ -184,12 +184,9 @@ struct TextStream<'v> {
 }
 
 impl<'v> TextStream<'v> {
-    fn new(vocabulary: &'v Vocabulary, stops: &[String]) -> Self {
-        Self {
-            detokenizer: vocabulary.detokenizer(),
-            stops: StopFilter::new(stops.to_vec()),
-            all: String::new(),
-        }
+    fn new(vocabulary: &'v Vocabulary, stops: &[String]) -> Result<Self, CliError> {
+        let stops = StopFilter::new(stops).map_err(|error| CliError::Usage(error.to_string()))?;
+        Ok(Self { detokenizer: vocabulary.detokenizer(), stops, all: String::new() })
     }
 
     /// True if a stop string was met.
@@ -198,18 +195,18 @@ impl<'v> TextStream<'v> {
         token: u32,
         on_text: &mut dyn FnMut(&str) -> Result<(), CliError>,
     ) -> Result<bool, CliError> {
-        let piece = self.detokenizer.push(token);
-        let emit = self.stops.push(&piece);
+        let Some(piece) = self.detokenizer.push(token) else { return Ok(false) };
+        let emit = self.stops.push(piece);
         self.show(&emit.text, on_text)?;
-        Ok(emit.stopped)
+        Ok(emit.stopped.is_some())
     }
 
     fn finish(
         &mut self,
         on_text: &mut dyn FnMut(&str) -> Result<(), CliError>,
     ) -> Result<(), CliError> {
-        let piece = self.detokenizer.finish();
-        let mut rest = self.stops.push(&piece).text;
+        let piece = self.detokenizer.flush().unwrap_or_default();
+        let mut rest = self.stops.push(piece).text;
         rest.push_str(&self.stops.finish());
         self.show(&rest, on_text)
     }

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use strata_formats::Metadata;
 use strata_plan::Plan;
-use strata_plan::layout::NONE;
 use strata_text::{
     ChatRequest, ChatTemplate, Detokenizer, GgufVocab, Specials, Tokenizer, encode_chat,
 };
@@ -23,15 +22,15 @@ pub struct Vocabulary {
 impl Vocabulary {
     /// Of the file that a plan names, with the plan's template and end tokens.
     pub fn of_plan(path: &Path, plan: &Plan) -> Result<Self, CliError> {
-        let model = plan.model();
         let folder = path.parent().unwrap_or(Path::new(""));
-        let file = &plan.files()[model.tokenizer_file as usize];
-        let tokenizer = read_tokenizer(&folder.join(plan.name(file.name)))?;
-        let template = (model.chat_template != NONE)
-            .then(|| ChatTemplate::new(plan.text(model.chat_template)))
+        let file = &plan.files()[plan.model().tokenizer_file as usize];
+        let tokenizer = read_tokenizer(&plan.file_path(file, folder))?;
+        let template = plan
+            .chat_template()
+            .map(ChatTemplate::new)
             .transpose()
             .doing("reading the chat template of the plan")?;
-        let mut stop_tokens = plan.tokens()[model.stop_tokens.range()].to_vec();
+        let mut stop_tokens = plan.stop_tokens().to_vec();
         stop_tokens.extend_from_slice(tokenizer.end_ids());
         Ok(Self { tokenizer, template, stop_tokens })
     }
@@ -73,6 +72,8 @@ impl Vocabulary {
         let request = ChatRequest {
             messages: Value::Array(messages.to_vec()),
             add_generation_prompt: true,
+            bos_token: self.tokenizer.bos().map(|id| self.tokenizer.token_text(id)),
+            eos_token: self.tokenizer.eos().map(|id| self.tokenizer.token_text(id)),
             ..ChatRequest::default()
         };
         encode_chat(&self.tokenizer, template, &request).doing("rendering the chat template")
