@@ -92,25 +92,26 @@ pub fn emit_schedule(window: WindowTables<'_>, places: Places<'_>) -> (WindowSch
 }
 
 fn report(graph: &Graph, schedule: &WindowSchedule, arena_bytes: u64) -> PassReport {
-    let layers = layer_count(graph).max(1);
+    // Every attention layer has one state that grows.
+    let layers = f64::from(narrow(graph.states().len().max(1)));
+    let in_layers = |opcode: u32| {
+        let commands = schedule.commands.iter().zip(&schedule.nodes);
+        let of = commands.filter(|(c, node)| c.opcode == opcode && is_in_layer(graph, **node));
+        f64::from(narrow(of.count()))
+    };
     PassReport::new("emit_schedule", window_name(graph))
         .count("launches_count", schedule.launches.into())
         .count("barriers_count", schedule.barriers.into())
-        .real("launches_per_layer", f64::from(in_layers(graph)) / f64::from(layers))
-        .real("barriers_per_layer", f64::from(schedule.barriers) / f64::from(layers))
+        .real("launches_per_layer", in_layers(opcode::LAUNCH) / layers)
+        .real("barriers_per_layer", in_layers(opcode::BARRIER) / layers)
         .count("window_bytes", schedule.bytes)
         .count("window_flops", schedule.flops)
         .count("transient_bytes", arena_bytes)
 }
 
-/// Attention layers: every layer has one state that grows.
-fn layer_count(graph: &Graph) -> u32 {
-    narrow(graph.states().len())
-}
-
-/// Nodes between the first and the last layer: those with a layer's name, "blk.N.".
-fn in_layers(graph: &Graph) -> u32 {
-    narrow(graph.nodes().filter(|n| n.name.starts_with("blk.")).count())
+/// Nodes of a layer have its name in front: "blk.N.".
+fn is_in_layer(graph: &Graph, node: NodeId) -> bool {
+    graph.node(node).name.starts_with("blk.")
 }
 
 fn push(schedule: &mut WindowSchedule, node: NodeId, command: Command) {

@@ -159,12 +159,16 @@ impl Pipe {
         serde_json::from_str(&reply).map_err(|e| e.to_string())
     }
 
-    /// How the process ended, for a message.
+    /// How the process ended, for a message. Its output is closed, or it broke the protocol: it is
+    /// given a moment to end by itself.
     fn end(mut self) -> String {
-        match self.process.try_wait() {
-            Ok(Some(status)) => format!(" ({status})"),
-            _ => String::new(),
+        for _ in 0..20 {
+            if let Ok(Some(status)) = self.process.try_wait() {
+                return format!(" ({status})");
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
         }
+        String::new()
     }
 }
 

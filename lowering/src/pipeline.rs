@@ -100,7 +100,8 @@ const REWRITES: &[(&str, GraphPass)] = &[
 /// Users' mistakes and limits; see [`LowerError`].
 ///
 /// # Panics
-/// If a pass leaves a graph that breaks the rules of graphs: a fault of the pass.
+/// If a pass leaves a graph that breaks the rules of graphs, or the windows' graphs differ in weights
+/// or states: faults of a pass, or of who built the graphs.
 pub fn compile(
     input: &CompileInput<'_>,
     watch: &mut Watch<'_>,
@@ -109,6 +110,13 @@ pub fn compile(
     let need = input.config.windows().len();
     if input.graphs.len() != need {
         return Err(LowerError::Windows { found: input.graphs.len(), need });
+    }
+    for graph in &input.graphs[1..] {
+        let first = &input.graphs[0];
+        assert!(
+            graph.weights() == first.weights() && graph.states() == first.states(),
+            "all windows of a model have the same weights and states"
+        );
     }
     let paging = Paging::new(input.config, input.model.context_tokens)?;
     let mut run = Run { input, cpu, paging, watch, reports: Vec::new() };

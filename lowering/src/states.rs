@@ -21,7 +21,7 @@ pub struct Paging {
 
 impl Paging {
     /// # Errors
-    /// More pages than page numbers.
+    /// More than 2^26 pages: their table would not fit the step block.
     pub fn new(config: &Config, model_context_tokens: u32) -> Result<Self, LowerError> {
         let slots = config.sequences.slots;
         let page_tokens = config.kv.page_tokens;
@@ -30,10 +30,11 @@ impl Paging {
             limit => config.sequences.context_tokens.min(limit),
         };
         let pages_per_slot = context_tokens.div_ceil(page_tokens);
-        let pages = pages_per_slot.checked_mul(slots).ok_or_else(|| LowerError::Config {
+        let pages = pages_per_slot.checked_mul(slots).filter(|&pages| pages <= 1 << 26);
+        let pages = pages.ok_or_else(|| LowerError::Config {
             field: "sequences",
             found: format!("{slots} slots of {context_tokens} positions"),
-            need: "fewer than 2^32 pages",
+            need: "at most 2^26 pages together",
         })?;
         Ok(Self { slots, context_tokens, page_tokens, pages_per_slot, pages })
     }

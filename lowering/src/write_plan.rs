@@ -71,9 +71,7 @@ pub fn write_plan(parts: &PlanParts<'_>) -> (PlanImage, PassReport) {
         .count("states_space_bytes", parts.states.bytes)
         .count("step_space_bytes", parts.step.bytes.into())
         .count("constants_space_bytes", 4 * image.constants.len() as u64)
-        .count("code_bytes", image.code.len() as u64)
-        // What a window allocates while it runs.
-        .count("allocated_in_window_bytes", 0);
+        .count("code_bytes", image.code.len() as u64);
     (image, report)
 }
 
