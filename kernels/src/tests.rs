@@ -1,3 +1,4 @@
+mod math;
 mod products;
 pub mod random;
 mod rows;

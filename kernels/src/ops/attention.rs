@@ -105,6 +105,25 @@ struct Unit<'c> {
     visible: (Val<'c>, Val<'c>),
 }
 
+/// The dot products of one tile of positions.
+struct Leaves<'c> {
+    tile: u32,
+    /// Queries of the unit's first head.
+    q: Val<'c>,
+    /// Dimension 0 of the tile's keys.
+    keys: Val<'c>,
+    ahead: Ahead<'c>,
+}
+
+/// Memory that is asked for while a tile is computed: strides over K are too long for what
+/// processors fetch ahead by themselves. Each of `leaves` leaves asks `lines` lines a step.
+struct Ahead<'c> {
+    values: Val<'c>,
+    keys: Val<'c>,
+    leaves: u32,
+    lines: u32,
+}
+
 impl<'c> Body<'c> {
     fn new(b: &KernelBuilder<'c>, s: Attention, heads: u32) -> Self {
         let (table, base) = (b.operand(4), b.operand(5));
@@ -205,17 +224,15 @@ impl<'c> Body<'c> {
     fn dots(&self, b: &KernelBuilder<'c>, unit: &Unit<'c>, at: Val<'c>, tile: u32) -> Vec<Val<'c>> {
         let layout = self.s.kv;
         let bytes = layout.kind.element_bytes() as i64;
-        let page = self.pages.page(b, unit.table_row, at);
-        let head = b.element(page, unit.kv_head, layout.head_bytes() as i64);
+        let head = self.head_in_page(b, unit, at);
         let index = self.pages.index(b, at);
-        let keys = b.element(head, index, bytes);
+        let ahead = self.ahead(b, unit, (at, head, index), tile);
+        let leaves = Leaves { tile, q: unit.q, keys: b.element(head, index, bytes), ahead };
         let stored = |part: u32, head: u32| i64::from((part * unit.heads + head) * tile) * 4;
         // Four of the sixteen partials at a time: i, i + 8, i + 4, i + 12.
         b.for_each(b.i64(4), |i| {
-            let q = b.element(unit.q, i, 4);
-            let keys = b.element(keys, i, layout.page_tokens as i64 * bytes);
-            let leaf = |first| self.leaf(b, unit, (q, keys), (first, tile));
-            let sums = add_all(b, add_all(b, leaf(0), leaf(8)), add_all(b, leaf(4), leaf(12)));
+            let leaf = |number| self.leaf(b, unit.heads, &leaves, (i, number));
+            let sums = add_all(b, add_all(b, leaf(0), leaf(2)), add_all(b, leaf(1), leaf(3)));
             let part = b.element(self.partials, i, stored(1, 0));
             for (head, sum) in (0..).zip(sums) {
                 b.store(b.offset(part, stored(0, head)), sum);
@@ -235,26 +252,76 @@ impl<'c> Body<'c> {
         (0..unit.heads).map(dot).collect()
     }
 
-    /// One partial of each head: dimensions `first`, `first + 16`, ...
-    fn leaf(
+    /// What a tile fetches ahead of its use: its own values, and its share of the next page's keys.
+    fn ahead(
         &self,
         b: &KernelBuilder<'c>,
         unit: &Unit<'c>,
-        (q, keys): (Val<'c>, Val<'c>),
-        (first, tile): (u32, u32),
+        (at, head, index): (Val<'c>, Val<'c>, Val<'c>),
+        tile: u32,
+    ) -> Ahead<'c> {
+        let layout = self.s.kv;
+        let line_bytes = (layout.head_dim * layout.kind.element_bytes()) as i64;
+        let next = b.add(at, b.i64(layout.page_tokens as i64));
+        let next = b.imin(next, b.sub(unit.visible.1, b.i64(1)));
+        let share = b.mul(index, b.i64(line_bytes));
+        let values = b.at(b.offset(head, layout.v_offset(0, 0, 0) as i64), share);
+        let keys = b.at(self.head_in_page(b, unit, next), share);
+        // A tile has head_dim * tile elements of either; a leaf takes head_dim / 16 steps.
+        let lines = tile * layout.kind.element_bytes() as u32 / 16;
+        let leaves = lines.clamp(1, 2);
+        Ahead { values, keys, leaves, lines: lines.div_ceil(leaves) }
+    }
+
+    /// One partial of each head: dimensions d, d + 16, ... from d = i + (0, 4, 8, 12)\[number\] on.
+    fn leaf(
+        &self,
+        b: &KernelBuilder<'c>,
+        heads: u32,
+        leaves: &Leaves<'c>,
+        (i, number): (Val<'c>, u32),
     ) -> Vec<Val<'c>> {
         let layout = self.s.kv;
-        let mut sums = vec![b.zero(Elem::F32.x(tile)); unit.heads as usize];
-        for dim in (first..self.dims()).step_by(LANES as usize) {
-            let key = b.offset(keys, layout.k_offset(0, dim as usize, 0) as i64);
-            let key = load_stored(b, layout.kind, key, tile);
-            for (head, sum) in (0..).zip(&mut sums) {
-                let at = i64::from(head * self.dims() + dim) * 4;
-                let q = b.load(Elem::F32.scalar(), b.offset(q, at));
-                *sum = b.fma(key, q, *sum);
-            }
+        let zeros = vec![b.zero(Elem::F32.x(leaves.tile)); heads as usize];
+        let stride = (layout.page_tokens * layout.kind.element_bytes()) as i64;
+        let first = b.add(i, b.i64((4 * number).into()));
+        // A loop, for in straight code the scheduler would run all leaves at once and spill.
+        b.for_range((first, b.i64(self.dims().into())), LANES.into(), &zeros, |dim, sums| {
+            self.fetch(b, &leaves.ahead, (i, number), dim);
+            let key = load_stored(b, layout.kind, b.element(leaves.keys, dim, stride), leaves.tile);
+            let q = b.element(leaves.q, dim, 4);
+            let one = |(head, &sum): (u32, &Val<'c>)| {
+                let q = b.offset(q, i64::from(head * self.dims()) * 4);
+                b.fma(key, b.load(Elem::F32.scalar(), q), sum)
+            };
+            (0..).zip(sums).map(one).collect()
+        })
+    }
+
+    /// The lines that one step of a leaf asks for.
+    fn fetch(
+        &self,
+        b: &KernelBuilder<'c>,
+        ahead: &Ahead<'c>,
+        (i, number): (Val<'c>, u32),
+        dim: Val<'c>,
+    ) {
+        let from = if number < 2 { ahead.keys } else { ahead.values };
+        if number % 2 >= ahead.leaves {
+            return;
         }
-        sums
+        let steps = i64::from(self.dims() / LANES);
+        let leaf = b.add(b.mul(i, b.i64(ahead.leaves.into())), b.i64((number % 2).into()));
+        let step = b.add(b.mul(leaf, b.i64(steps)), b.shr(dim, b.i64(4)));
+        let line = b.element(from, step, 64 * i64::from(ahead.lines));
+        for i in 0..ahead.lines {
+            b.prefetch(b.offset(line, 64 * i64::from(i)));
+        }
+    }
+
+    fn head_in_page(&self, b: &KernelBuilder<'c>, unit: &Unit<'c>, position: Val<'c>) -> Val<'c> {
+        let page = self.pages.page(b, unit.table_row, position);
+        b.element(page, unit.kv_head, self.s.kv.head_bytes() as i64)
     }
 
     /// Scores to weights. Gives the next maxima and sums, and what earlier results are scaled by.
@@ -307,8 +374,7 @@ impl<'c> Body<'c> {
     fn value_scales(&self, b: &KernelBuilder<'c>, unit: &Unit<'c>, at: Val<'c>) -> Option<Val<'c>> {
         let layout = self.s.kv;
         (layout.kind == KvKind::Int8).then(|| {
-            let page = self.pages.page(b, unit.table_row, at);
-            let head = b.element(page, unit.kv_head, layout.head_bytes() as i64);
+            let head = self.head_in_page(b, unit, at);
             let scales = b.offset(head, layout.v_scale_offset(0, 0) as i64);
             load_f32(b, scales, self.pages.index(b, at), LANES)
         })
@@ -323,8 +389,7 @@ impl<'c> Body<'c> {
         let lanes = self.value_lanes(b, unit.heads);
         let aligned = b.and(begin, b.i64(-tokens));
         b.for_range((aligned, end), tokens, &[], |page_start, _| {
-            let page = self.pages.page(b, unit.table_row, page_start);
-            let head = b.element(page, unit.kv_head, layout.head_bytes() as i64);
+            let head = self.head_in_page(b, unit, page_start);
             let values = b.offset(head, layout.v_offset(0, 0, 0) as i64);
             let from = b.imax(begin, page_start);
             let to = b.imin(end, b.add(page_start, b.i64(tokens)));

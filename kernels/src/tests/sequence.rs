@@ -17,17 +17,17 @@ fn embeddings_of_every_format_equal_their_decoded_rows() {
     let (vocabulary, mut random) = (9usize, Random::new(20));
     for format in WeightFormat::ALL {
         let step = format.block().0.max(16) as usize;
-        for k in [step, 5 * step, 19 * step] {
-            let table = random.weights(format, vocabulary, k);
-            let row_bytes = format.row_bytes(k as u32) as usize;
-            let tokens = [8u32, 0, 3];
-            let s = Embed { format, k: k as u32, scale: F32::from(1.7) };
-            let spec = KernelSpec::Embed(s);
-            let got = result(spec, &[Buffer::of(&tokens), Buffer::of(&table)], 4 * k);
-            let row = |t: &u32| decode_row(format, &table[*t as usize * row_bytes..], k);
-            let want: Vec<f32> = tokens.iter().flat_map(row).map(|x| x * 1.7).collect();
-            assert_same(spec, &got, &bytes_of(&want));
-        }
+        // More than one group of 16 native blocks, the second not full.
+        let k = 19 * step;
+        let table = random.weights(format, vocabulary, k);
+        let row_bytes = format.row_bytes(k as u32) as usize;
+        let tokens = [8u32, 0, 3];
+        let s = Embed { format, k: k as u32, scale: F32::from(1.7) };
+        let spec = KernelSpec::Embed(s);
+        let got = result(spec, &[Buffer::of(&tokens), Buffer::of(&table)], 4 * k);
+        let row = |t: &u32| decode_row(format, &table[*t as usize * row_bytes..], k);
+        let want: Vec<f32> = tokens.iter().flat_map(row).map(|x| x * 1.7).collect();
+        assert_same(spec, &got, &bytes_of(&want));
     }
 }
 
@@ -153,11 +153,11 @@ fn attention_equals_the_reference_across_pages_and_spans() {
 #[test]
 fn attention_takes_every_group_of_heads() {
     let mut random = Random::new(22);
-    for (heads, kv_heads) in [(1, 1), (3, 1), (5, 1), (7, 1), (8, 1), (9, 3), (18, 2)] {
+    for (heads, kv_heads) in [(1, 1), (3, 1), (7, 1), (9, 3), (18, 2)] {
         let s = attention(KvKind::F16, (heads, kv_heads), 48);
         check_attention(&[(2, 70), (0, 300)], s, &mut random);
     }
-    for dims in [16, 80, 128, 256] {
+    for dims in [16, 80, 256] {
         let s = attention(KvKind::F16, (4, 1), dims);
         check_attention(&[(0, 130), (2, 17)], s, &mut random);
     }
@@ -168,7 +168,8 @@ fn sliding_windows_hide_what_lies_before_them() {
     let mut random = Random::new(23);
     let rows = [(0, 3), (1, 63), (0, 300), (1, 520)];
     for kind in KINDS {
-        for window in [1, 24, 64, 257, 512, 1000] {
+        let more: &[u32] = if kind == KvKind::F16 { &[1, 1000] } else { &[] };
+        for &window in [24, 257].iter().chain(more) {
             let s = Attention { window, ..attention(kind, (4, 1), 32) };
             check_attention(&rows, s, &mut random);
         }
@@ -187,30 +188,23 @@ fn prologue_norms_rotates_and_appends_as_the_reference() {
     let mut random = Random::new(25);
     let rows = [(0, 0), (1, 63), (1, 64), (0, 200)];
     for kind in KINDS {
-        for (dims, rope_dims, adjacent) in [(32, 32, true), (64, 64, false), (48, 20, true)] {
-            for (fused, normed) in [(false, false), (true, true)] {
-                let s = AttnPrologue {
-                    heads: 4,
-                    kv: layout(kind, 2, dims),
-                    pages_per_slot: 0,
-                    fused,
-                    norm_eps: normed.then(|| F32::from(1e-6)),
-                    rope_dims,
-                    adjacent,
-                };
-                check_prologue(&rows, s, &mut random);
-            }
+        for (dims, rope_dims, adjacent, fused) in [
+            (32, 32, true, false),
+            (64, 64, false, true),
+            (48, 20, true, true),
+            (128, 0, false, true),
+        ] {
+            let s = AttnPrologue {
+                heads: 4,
+                kv: layout(kind, 2, dims),
+                pages_per_slot: 0,
+                fused,
+                norm_eps: (dims != 128 && fused).then(|| F32::from(1e-6)),
+                rope_dims,
+                adjacent,
+            };
+            check_prologue(&rows, s, &mut random);
         }
-        let s = AttnPrologue {
-            heads: 2,
-            kv: layout(kind, 1, 128),
-            pages_per_slot: 0,
-            fused: true,
-            norm_eps: None,
-            rope_dims: 0,
-            adjacent: false,
-        };
-        check_prologue(&rows, s, &mut random);
     }
 }
 
