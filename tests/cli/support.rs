@@ -68,8 +68,7 @@ pub fn logits_in_windows(
 ) -> Vec<Vec<f32>> {
     let mut all = Vec::new();
     for chunk in tokens.chunks(window) {
-        let rows: Vec<Row> =
-            chunk.iter().map(|&token| Row { token, slot, logits: true }).collect();
+        let rows: Vec<Row> = chunk.iter().map(|&token| Row { token, slot, logits: true }).collect();
         let output = engine.run(&rows).unwrap();
         all.extend((0..rows.len()).map(|i| output.logits(i).to_vec()));
     }

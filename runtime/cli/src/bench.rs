@@ -195,7 +195,8 @@ fn report(
     let model = engine.model();
     let decode_bytes = schedule_for(plan, 1).map_or(0, |s| s.bytes);
     let window = args.prompt_tokens.min(model.max_rows);
-    let prefill_ops = schedule_for(plan, window).map_or(0.0, |s| s.flops as f64 / f64::from(s.rows));
+    let prefill_ops =
+        schedule_for(plan, window).map_or(0.0, |s| s.flops as f64 / f64::from(s.rows));
     let decode_gb_per_s = decode_bytes as f64 * decode.median / 1e9;
     let prefill_gop_per_s = prefill_ops * prefill.median / 1e9;
     Report {
@@ -265,7 +266,11 @@ fn print(report: &Report, out: &mut dyn Write) -> Result<(), CliError> {
             s.median, s.min, s.max
         )
     };
-    writeln!(out, "{}, {} threads, {} repetitions", report.model, report.threads, report.repetitions)?;
+    writeln!(
+        out,
+        "{}, {} threads, {} repetitions",
+        report.model, report.threads, report.repetitions
+    )?;
     line(out, "prefill", report.prompt_tokens, &report.prefill)?;
     writeln!(
         out,

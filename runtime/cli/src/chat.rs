@@ -86,11 +86,10 @@ impl Chat {
         } else {
             vocabulary.encode_chat(conversation)?
         };
-        let answer =
-            sequence.generate(engine, vocabulary, &prompt, &self.request, &mut |text| {
-                out.write_all(text.as_bytes())?;
-                Ok(out.flush()?)
-            });
+        let answer = sequence.generate(engine, vocabulary, &prompt, &self.request, &mut |text| {
+            out.write_all(text.as_bytes())?;
+            Ok(out.flush()?)
+        });
         writeln!(out)?;
         match answer {
             Ok(generated) => {

@@ -49,9 +49,7 @@ enum Command {
     /// Measure the machine: read bandwidth and integer arithmetic
     Probe(crate::probe::ProbeArgs),
     /// Write a completion script for a shell
-    Completions {
-        shell: clap_complete::Shell,
-    },
+    Completions { shell: clap_complete::Shell },
     /// Compile kernels read from standard input; used by `compile` itself
     #[cfg(feature = "compiler")]
     #[command(name = "codegen-worker", hide = true)]

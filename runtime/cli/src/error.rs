@@ -9,9 +9,18 @@ use std::path::PathBuf;
 #[derive(Debug)]
 pub enum CliError {
     /// A room's own error, with what this command was doing.
-    Room { doing: String, error: Box<dyn Error + Send + Sync> },
-    Read { path: PathBuf, error: io::Error },
-    Write { path: PathBuf, error: io::Error },
+    Room {
+        doing: String,
+        error: Box<dyn Error + Send + Sync>,
+    },
+    Read {
+        path: PathBuf,
+        error: io::Error,
+    },
+    Write {
+        path: PathBuf,
+        error: io::Error,
+    },
     /// Standard output.
     Output(io::Error),
     /// An argument that parses but cannot be used here: what, and what to do.

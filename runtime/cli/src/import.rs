@@ -40,7 +40,7 @@ pub fn relative_to(folder: &Path, path: &Path) -> Result<String, CliError> {
     };
     let (folder, path) = (full(folder)?, full(path)?);
     let name = path.strip_prefix(&folder).unwrap_or(&path);
-    name.to_str().map(str::to_owned).ok_or_else(|| {
-        CliError::Usage(format!("{} is not UTF-8: rename it", name.display()))
-    })
+    name.to_str()
+        .map(str::to_owned)
+        .ok_or_else(|| CliError::Usage(format!("{} is not UTF-8: rename it", name.display())))
 }

@@ -161,7 +161,7 @@ fn assembly(plan: &Plan, wanted: &str) -> Result<String, CliError> {
 }
 
 fn reports(plan: &Plan) -> Result<Value, CliError> {
-    let body = plan.text(text::REPORT).unwrap_or("[]");
+    let body = plan.text_of_kind(text::REPORT).unwrap_or("[]");
     serde_json::from_str(body).doing("reading the reports of the plan")
 }
 

@@ -4,7 +4,6 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use crate::CliError;
-use crate::error::Doing;
 use crate::generate::open_engine;
 use crate::perplexity::each_logits;
 use crate::progress::Progress;

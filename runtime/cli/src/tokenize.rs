@@ -42,7 +42,8 @@ pub fn tokenize(args: &TokenizeArgs, out: &mut dyn Write) -> Result<(), CliError
         (None, None) => unreachable!("clap asks for one of the two"),
     };
     if args.json {
-        let pieces = ids.iter().map(|&id| vocabulary.decode(&[id])).collect::<Result<Vec<_>, _>>()?;
+        let pieces =
+            ids.iter().map(|&id| vocabulary.decode(&[id])).collect::<Result<Vec<_>, _>>()?;
         let json = serde_json::json!({ "tokens": ids, "pieces": pieces, "text": text });
         serde_json::to_writer(&mut *out, &json).doing("writing JSON")?;
         writeln!(out)?;

@@ -76,7 +76,7 @@ impl Vocabulary {
             eos_token: self.tokenizer.eos().map(|id| self.tokenizer.token_text(id)),
             ..ChatRequest::default()
         };
-        encode_chat(&self.tokenizer, template, &request).doing("rendering the chat template")
+        encode_chat(template, &self.tokenizer, &request).doing("rendering the chat template")
     }
 
     pub fn decode(&self, ids: &[u32]) -> Result<String, CliError> {
@@ -111,7 +111,7 @@ fn read_tokenizer(path: &Path) -> Result<Tokenizer, CliError> {
     if path.extension().is_none_or(|e| e != "gguf") {
         return Tokenizer::from_file(path).doing(doing());
     }
-    let source = strata_formats::FileBytes::open(path).doing(doing())?;
+    let source = strata_formats::FileBytes::map(path).doing(doing())?;
     let gguf = strata_formats::Gguf::read(source).doing(doing())?;
     let columns = columns(gguf.metadata()).doing(doing())?;
     Tokenizer::from_gguf(&columns).doing(doing())
@@ -149,7 +149,7 @@ fn columns(metadata: &Metadata) -> Result<GgufVocab, strata_formats::KeyError> {
 pub fn chat_template_beside(tokenizer: &Path) -> Result<Option<String>, CliError> {
     if tokenizer.extension().is_some_and(|e| e == "gguf") {
         let doing = || format!("reading the metadata of {}", tokenizer.display());
-        let source = strata_formats::FileBytes::open(tokenizer).doing(doing())?;
+        let source = strata_formats::FileBytes::map(tokenizer).doing(doing())?;
         let gguf = strata_formats::Gguf::read(source).doing(doing())?;
         let template = gguf.metadata().str("tokenizer.chat_template").doing(doing())?;
         return Ok(template.map(str::to_owned));
