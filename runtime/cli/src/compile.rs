@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use strata_formats::{Checkpoint, Kind};
 use strata_lowering::{
-    CodeWorker, CompileInput, Compiled, Config, FileEntry, ModelFacts, TensorEntry, TensorFormat,
-    Watch,
+    CodeWorker, CompileInput, Compiled, Config, FileEntry, ModelFacts, PassReport, TensorEntry,
+    TensorFormat, Watch,
 };
 use strata_models::{ChatTemplate, ModelDef, TokenizerSource};
 
@@ -68,12 +68,24 @@ pub fn compile(
         serde_json::to_writer(&mut *out, &summary).doing("writing JSON")?;
         writeln!(out)?;
     } else {
-        for report in &compiled.reports {
+        for report in one_a_pass(&compiled.reports) {
             writeln!(out, "{report}")?;
         }
         writeln!(out, "wrote {}", plan.display())?;
     }
     Ok(())
+}
+
+/// One line for each pass: of those that see each window by itself, the largest window's.
+fn one_a_pass(reports: &[PassReport]) -> Vec<&PassReport> {
+    let mut lines: Vec<&PassReport> = Vec::new();
+    for report in reports {
+        match lines.iter_mut().find(|line| line.pass == report.pass) {
+            Some(line) => *line = report,
+            None => lines.push(report),
+        }
+    }
+    lines
 }
 
 /// Compiles a definition into the cache unless a newer plan is there; returns the plan.

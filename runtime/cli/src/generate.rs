@@ -29,6 +29,20 @@ pub fn open_engine(
     Ok(engine)
 }
 
+/// The same, while another thread reads the vocabulary: for small models that takes as long.
+pub fn open_with_vocabulary(
+    plan: &Path,
+    threads: Option<u32>,
+    progress: &Progress,
+) -> Result<(Engine, Vocabulary), CliError> {
+    std::thread::scope(|scope| {
+        let vocabulary = scope.spawn(|| Vocabulary::open(plan));
+        let engine = open_engine(plan, threads, progress)?;
+        let vocabulary = vocabulary.join().expect("reading a vocabulary does not panic")?;
+        Ok((engine, vocabulary))
+    })
+}
+
 /// When to stop and how to choose tokens.
 #[derive(Clone, Debug)]
 pub struct Request {

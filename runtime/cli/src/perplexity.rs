@@ -8,7 +8,7 @@ use strata_replay::{Engine, Row};
 
 use crate::CliError;
 use crate::error::Doing;
-use crate::generate::open_engine;
+use crate::generate::open_with_vocabulary;
 use crate::progress::Progress;
 use crate::vocabulary::Vocabulary;
 
@@ -54,8 +54,7 @@ pub fn perplexity(
     out: &mut dyn Write,
 ) -> Result<(), CliError> {
     let text = crate::files::read_text(&args.file)?;
-    let mut engine = open_engine(&args.plan, args.threads, progress)?;
-    let vocabulary = Vocabulary::of_plan(&args.plan, engine.plan())?;
+    let (mut engine, vocabulary) = open_with_vocabulary(&args.plan, args.threads, progress)?;
     let tokens = vocabulary.encode_document(&text)?;
     let result = score(&mut engine, &vocabulary, &tokens, args, progress)?;
     if args.json {

@@ -7,9 +7,8 @@ use strata_replay::Sampling;
 
 use crate::CliError;
 use crate::error::Doing;
-use crate::generate::{Request, Sequence, open_engine};
+use crate::generate::{Request, Sequence, open_with_vocabulary};
 use crate::progress::Progress;
-use crate::vocabulary::Vocabulary;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -111,8 +110,7 @@ pub fn run(args: &RunArgs, progress: &Progress, out: &mut dyn Write) -> Result<(
         ignore_eos: args.ignore_eos,
     };
     let plan = plan_of(&args.plan, progress)?;
-    let mut engine = open_engine(&plan, args.threads, progress)?;
-    let vocabulary = Vocabulary::of_plan(&plan, engine.plan())?;
+    let (mut engine, vocabulary) = open_with_vocabulary(&plan, args.threads, progress)?;
     let Some(prompt) = &args.prompt else {
         let chat = crate::chat::Chat { raw: args.raw, system: args.system.clone(), request };
         return chat.run(&mut engine, &vocabulary, out);

@@ -21,9 +21,15 @@ pub struct Vocabulary {
 
 impl Vocabulary {
     /// Of the file that a plan names, with the plan's template and end tokens.
-    pub fn of_plan(path: &Path, plan: &Plan) -> Result<Self, CliError> {
+    fn of_plan(path: &Path, plan: &Plan) -> Result<Self, CliError> {
         let folder = path.parent().unwrap_or(Path::new(""));
-        let file = &plan.files()[plan.model().tokenizer_file as usize];
+        let Some(file) = plan.files().get(plan.model().tokenizer_file as usize) else {
+            return Err(CliError::Usage(format!(
+                "{} names no vocabulary, so it cannot read or write text: add `tokenizer` to its \
+                 model definition and compile again",
+                path.display()
+            )));
+        };
         let tokenizer = read_tokenizer(&plan.file_path(file, folder))?;
         let template = plan
             .chat_template()
