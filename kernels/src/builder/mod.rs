@@ -151,9 +151,7 @@ impl<'c> KernelBuilder<'c> {
         let callee = callee.expect("overloads fit the intrinsic");
         let args: Vec<BasicMetadataValueEnum> = args.iter().map(|v| v.0.into()).collect();
         let call = self.builder.build_call(callee, &args, "").expect(POSITIONED);
-        if callee.get_type().get_return_type().is_none() {
-            return None;
-        }
+        callee.get_type().get_return_type()?;
         debug_assert!(!callee.get_type().as_any_type_enum().is_void_type());
         call.try_as_basic_value().basic().map(Val)
     }

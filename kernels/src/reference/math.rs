@@ -16,9 +16,9 @@
 /// 1.5 * 2^23: adding it rounds to the nearest integer (ties to even) and leaves that integer in
 /// the low mantissa bits. Exact for magnitudes below 2^22.
 pub const ROUND: f32 = 12_582_912.0;
-pub const LOG2_E: f32 = 1.442_695;
+pub const LOG2_E: f32 = std::f32::consts::LOG2_E;
 /// ln 2 in two parts; the first product is exact inside an fma for every n that occurs.
-pub const LN_2: [f32; 2] = [0.693_147_2, -1.904_654_2e-9];
+pub const LN_2: [f32; 2] = [std::f32::consts::LN_2, -1.904_654_2e-9];
 /// Below this the result would be subnormal; it is defined as 0.
 pub const EXP_MIN: f32 = -87.336_54;
 /// Above this the result is not finite.
@@ -27,9 +27,9 @@ pub const EXP_MAX: f32 = 88.722_83;
 pub const EXP_Q: [f32; 5] =
     [0.001_381_446_7, 0.008_368_781, 0.041_668_393, 0.166_665_2, 0.499_999_94];
 
-pub const TWO_OVER_PI: f32 = 0.636_619_75;
+pub const TWO_OVER_PI: f32 = std::f32::consts::FRAC_2_PI;
 /// pi / 2 in three parts.
-pub const PI_OVER_2: [f32; 3] = [1.570_796_4, -4.371_139e-8, -1.715_124_5e-15];
+pub const PI_OVER_2: [f32; 3] = [std::f32::consts::FRAC_PI_2, -4.371_139e-8, -1.715_124_5e-15];
 /// sin r = r + r^3 * s(r^2) for |r| <= pi / 4, highest power first.
 pub const SIN_S: [f32; 3] = [-1.951_665_6e-4, 8.332_173e-3, -0.166_666_55];
 /// cos r = 1 - r^2 / 2 + r^4 * c(r^2) for |r| <= pi / 4, highest power first.

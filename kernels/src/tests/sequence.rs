@@ -228,7 +228,7 @@ fn check_prologue(rows: &[(u32, u32)], s: AttnPrologue, random: &mut Random) {
             y
         };
         for q in q[row * heads * dims..][..heads * dims].chunks_mut(dims) {
-            q.copy_from_slice(&turned(&q.to_vec(), &gains[0]));
+            q.copy_from_slice(&turned(q, &gains[0]));
         }
         let page = window.table_of(slot)[position as usize / s.kv.page_tokens] as usize;
         let page = &mut pages[page * s.kv.page_bytes()..][..s.kv.page_bytes()];
@@ -273,4 +273,25 @@ fn run_prologue(
     let spec = KernelSpec::AttnPrologue(*s);
     assert_same(spec, operands.last().unwrap().as_ref::<u8>(), q);
     assert_same(spec, operands[pages_at].as_ref::<u8>(), pages);
+}
+
+#[test]
+fn a_page_is_covered_once_by_keys_values_and_scales() {
+    for kind in KINDS {
+        let layout = layout(kind, 3, 16);
+        let mut uses = vec![0u8; layout.page_bytes()];
+        let mut take =
+            |at: usize, bytes: usize| uses[at..at + bytes].iter_mut().for_each(|u| *u += 1);
+        for (head, index) in (0..3).flat_map(|h| (0..64).map(move |i| (h, i))) {
+            for dim in 0..16 {
+                take(layout.k_offset(head, dim, index), kind.element_bytes());
+                take(layout.v_offset(head, index, dim), kind.element_bytes());
+            }
+            if kind == KvKind::Int8 {
+                take(layout.k_scale_offset(head, index), 4);
+                take(layout.v_scale_offset(head, index), 4);
+            }
+        }
+        assert!(uses.iter().all(|&u| u == 1), "{kind:?}");
+    }
 }
