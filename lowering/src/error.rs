@@ -11,6 +11,10 @@ pub enum LowerError {
         found: String,
         need: &'static str,
     },
+    /// No pass has the name behind which to stop.
+    UnknownPass {
+        found: String,
+    },
     /// The configuration asks for the machine's own instruction set and there is none we know.
     NoNativeTarget,
     /// Graphs were given for other windows than the configuration's.
@@ -146,6 +150,9 @@ impl fmt::Display for LowerError {
         match self {
             Self::Config { field, found, need } => {
                 write!(f, "configuration: {field} is {found}, needs {need}")
+            }
+            Self::UnknownPass { found } => {
+                write!(f, "no pass is called {found}; there are {}", crate::PASSES.join(", "))
             }
             Self::NoNativeTarget => write!(
                 f,

@@ -106,6 +106,9 @@ pub fn compile(
     input: &CompileInput<'_>,
     watch: &mut Watch<'_>,
 ) -> Result<Option<Compiled>, LowerError> {
+    if let Some(found) = watch.stop_after.filter(|name| !PASSES.contains(name)) {
+        return Err(LowerError::UnknownPass { found: found.to_owned() });
+    }
     let cpu = input.config.cpu()?;
     let need = input.config.windows().len();
     if input.graphs.len() != need {
