@@ -139,7 +139,7 @@ fn feature_bits(target: Target) -> u64 {
     target.facts().required.iter().filter_map(known).fold(0, |bits, (bit, _)| bits | bit)
 }
 
-/// A short name for people: the op and its largest dimensions.
+/// A short name for people: the op.
 fn kernel_name(spec: &KernelSpec) -> String {
     let text = format!("{spec:?}");
     text.split(['(', ' ']).next().unwrap_or_default().to_lowercase()
