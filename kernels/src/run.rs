@@ -71,13 +71,9 @@ impl Plain for i32 {}
 impl Plain for u64 {}
 impl Plain for f32 {}
 
-#[repr(C, align(64))]
-#[derive(Clone, Copy)]
-struct Line([u8; 64]);
-
-/// 64-byte aligned memory with a guard behind it.
+/// Page-aligned memory with a guard behind it; large ones in huge pages where there are any.
 pub struct Buffer {
-    lines: Vec<Line>,
+    memory: MmapMut,
     bytes: usize,
 }
 
@@ -86,11 +82,18 @@ const GUARD_BYTES: usize = 256;
 
 impl Buffer {
     /// `bytes` zeros.
+    ///
+    /// # Panics
+    /// When the machine has no memory left.
     pub fn zeroed(bytes: usize) -> Self {
-        let whole = (bytes + GUARD_BYTES).div_ceil(64);
-        let mut buffer = Self { lines: vec![Line([0; 64]); whole], bytes };
-        buffer.all_mut()[bytes..].fill(GUARD);
-        buffer
+        let mut memory = MmapMut::map_anon(bytes + GUARD_BYTES).expect("memory for a buffer");
+        #[cfg(target_os = "linux")]
+        {
+            // Only advice: without huge pages everything works, slower.
+            let _ = memory.advise(memmap2::Advice::HugePage);
+        }
+        memory[bytes..].fill(GUARD);
+        Self { memory, bytes }
     }
 
     /// A copy of `values`.
@@ -112,8 +115,8 @@ impl Buffer {
     #[expect(clippy::should_implement_trait, reason = "the element type is the caller's")]
     pub fn as_ref<T: Plain>(&self) -> &[T] {
         let count = self.bytes / size_of::<T>();
-        // SAFETY: lines are initialised, 64-byte aligned, and every pattern is a `Plain`.
-        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), count) }
+        // SAFETY: the memory is initialised, page-aligned, and every pattern is a `Plain`.
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast(), count) }
     }
 
     /// The contents as numbers; a remainder is left out.
@@ -121,23 +124,14 @@ impl Buffer {
     pub fn as_mut<T: Plain>(&mut self) -> &mut [T] {
         let count = self.bytes / size_of::<T>();
         // SAFETY: as for `as_ref`, and `self` is borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), count) }
+        unsafe { std::slice::from_raw_parts_mut(self.memory.as_mut_ptr().cast(), count) }
     }
 
     pub fn address(&mut self) -> u64 {
-        self.lines.as_mut_ptr() as u64
-    }
-
-    fn all_mut(&mut self) -> &mut [u8] {
-        let bytes = self.lines.len() * 64;
-        // SAFETY: `lines` owns that many initialised bytes.
-        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), bytes) }
+        self.memory.as_mut_ptr() as u64
     }
 
     fn guard_is_whole(&self) -> bool {
-        let bytes = self.lines.len() * 64;
-        // SAFETY: `lines` owns that many initialised bytes.
-        let all = unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast::<u8>(), bytes) };
-        all[self.bytes..].iter().all(|&b| b == GUARD)
+        self.memory[self.bytes..].iter().all(|&b| b == GUARD)
     }
 }

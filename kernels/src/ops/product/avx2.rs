@@ -1,9 +1,9 @@
 //! Blocks by 16-bit dot products: `u8 x i8` pairs are summed in i16 as long as that is exact, then
 //! widened by a multiplication with the block's integer scale, which is thereby free.
 
-use super::{Head, WBlock, XBlock};
+use super::{WBlock, XBlock};
 use crate::builder::{Elem, KernelBuilder, Val};
-use crate::formats::{Facts, Scales, planes::Planes};
+use crate::formats::{Facts, Scales};
 
 /// Rows of one register.
 const LANES: u32 = 8;
@@ -32,78 +32,42 @@ struct IntegerScales<'c> {
     offset: Option<Val<'c>>,
 }
 
-/// Adds one block: `sums[piece * x.len() + t]` is 8 x f32.
-pub(super) fn add_block<'c>(
+/// The exact integers of a block for each row of activations.
+pub(super) fn integer_sums<'c>(
     k: &KernelBuilder<'c>,
     w: &WBlock<'c>,
-    heads: &[Head<'c>],
-    x: &[XBlock<'c>],
-    sums: &[Val<'c>],
-) -> Vec<Val<'c>> {
-    let scales: Vec<_> = (0..).zip(heads).map(|(p, _)| integer_scales(k, w, p)).collect();
-    let integers = integer_sums(k, w, &scales, x);
-    let mut next = Vec::with_capacity(sums.len());
-    for (p, head) in (0..).zip(heads) {
-        let scale = w.scale(k, head, p);
-        let min = w.min(k, head, p);
-        for x in x {
-            let i = next.len();
-            let integer = k.int_to_float(integers[i], Elem::F32);
-            let mut sum = k.fma(k.fmul(scale, x.scale(k)), integer, sums[i]);
-            if let Some(min) = min {
-                sum = k.fma(min, x.scaled_sum(k), sum);
-            }
-            next.push(sum);
-        }
-    }
-    next
-}
-
-/// The exact integers of a block, in the order of [`add_block`].
-fn integer_sums<'c>(
-    k: &KernelBuilder<'c>,
-    w: &WBlock<'c>,
-    scales: &[IntegerScales<'c>],
     x: &[XBlock<'c>],
 ) -> Vec<Val<'c>> {
-    let facts = w.facts;
-    let planes = |piece: u32| Planes {
-        at: k.offset(w.at, (facts.scale_bytes() + 4 * LANES * piece).into()),
-        bits: facts.bits,
-        ty: Elem::I8.x(4 * LANES),
-    };
-    let planes: Vec<_> = (0..).zip(scales).map(|(piece, _)| planes(piece)).collect();
-    let mut sums = vec![Sums::default(); scales.len() * x.len()];
+    let scales = integer_scales(k, w);
+    let planes = w.planes(k);
+    let mut sums = vec![Sums::default(); x.len()];
     for pair in 0..4 {
-        let pairs: Vec<_> = planes.iter().map(|p| p.pair(k, pair)).collect();
-        for (i, quad) in (2 * pair..2 * pair + 2).enumerate() {
-            let widen = (quad + 1) % exact_quads(facts) == 0;
-            for (t, x_block) in x.iter().enumerate() {
-                let x_quad = x_block.quad(k, quad, LANES);
-                for (p, scales) in scales.iter().enumerate() {
-                    let sum = &mut sums[p * x.len() + t];
-                    let products = products(k, facts, pairs[p][i], x_quad);
-                    sum.narrow = Some(match sum.narrow {
-                        Some(narrow) => k.add(narrow, products),
-                        None => products,
-                    });
-                    if widen {
-                        sum.widen(k, scales.halves[quad as usize / 4]);
-                    }
+        for (quad, quants) in (2 * pair..).zip(planes.pair(k, pair)) {
+            let widen = (quad + 1) % exact_quads(w.facts) == 0;
+            for (x, sum) in x.iter().zip(&mut sums) {
+                sum.add(k, products(k, w.facts, quants, x.quad(k, quad, LANES)));
+                if widen {
+                    sum.widen(k, scales.halves[quad as usize / 4]);
                 }
             }
         }
     }
-    for (p, scales) in scales.iter().enumerate() {
-        let Some(offset) = scales.offset else { continue };
-        for (t, x_block) in x.iter().enumerate() {
-            sums[p * x.len() + t].subtract(k, x_block, offset);
+    if let Some(offset) = scales.offset {
+        for (x, sum) in x.iter().zip(&mut sums) {
+            sum.subtract(k, x, offset);
         }
     }
     sums.iter().map(|s| s.wide.expect("a block ends with a widening")).collect()
 }
 
 impl<'c> Sums<'c> {
+    fn add(&mut self, k: &KernelBuilder<'c>, products: Val<'c>) {
+        self.narrow = Some(match self.narrow {
+            Some(narrow) => k.add(narrow, products),
+            None => products,
+        });
+    }
+
     fn widen(&mut self, k: &KernelBuilder<'c>, scale: Val<'c>) {
         let Some(narrow) = self.narrow.take() else { return };
         let scaled = k.madd_i16(narrow, scale);
@@ -131,19 +95,18 @@ fn products<'c>(k: &KernelBuilder<'c>, facts: Facts, w: Val<'c>, x: Val<'c>) -> 
     }
 }
 
-fn integer_scales<'c>(k: &KernelBuilder<'c>, w: &WBlock<'c>, piece: u32) -> IntegerScales<'c> {
+fn integer_scales<'c>(k: &KernelBuilder<'c>, w: &WBlock<'c>) -> IntegerScales<'c> {
     let constant = |v: i64| k.splat(k.int(Elem::I16, v), 2 * LANES);
     let offset = (w.facts.offset != 0).then(|| constant(w.facts.offset.into()));
     match w.facts.scales {
         Scales::Block { .. } => IntegerScales { halves: [constant(1); 2], offset },
         Scales::SpanMin => {
-            let at = k.offset(w.at, (LANES * piece).into());
-            let scale = k.zext(k.load(Elem::I8.x(LANES), at), Elem::I32);
+            let scale = k.zext(w.lanes.load(k, Elem::I8, w.at), Elem::I32);
             let twice = k.or(scale, k.shl(scale, k.i32(16)));
             IntegerScales { halves: [k.bitcast(twice, Elem::I16.x(2 * LANES)); 2], offset }
         }
         Scales::SpanHalves => {
-            let at = k.offset(w.at, (2 * LANES * piece).into());
+            let at = w.lanes.at(k, w.at, 2);
             let both = k.sext(k.load(Elem::I8.x(2 * LANES), at), Elem::I16);
             let twice = |half: u32| {
                 let lanes: Vec<u32> = (0..2 * LANES).map(|i| i / 2 * 2 + half).collect();

@@ -9,6 +9,7 @@ pub(super) use float::load as load_floats;
 use super::require;
 use crate::builder::{Compare, Elem, KernelBuilder, Val};
 use crate::error::KernelError;
+use crate::formats::planes::Planes;
 use crate::formats::{BLOCK, Facts, GROUP_ROWS, SPAN, Scales, block_format, packed_bytes};
 use crate::reference::quantize::{
     Q8_SCALES, Q8_SPAN_BYTES, Q8_SUMS_F32, Q8_SUMS_I16, q8_row_bytes,
@@ -66,13 +67,13 @@ impl Product {
             Some(format) => {
                 let facts = format.facts();
                 let bytes = i64::try_from(facts.group_bytes(self.k)).expect("groups fit memory");
-                block_totals(k, facts, self.k, (k.element(weight, group, bytes), x))
+                block_totals(k, (facts, self.k), (k.element(weight, group, bytes), x))
             }
         }
     }
 }
 
-/// What a span's head holds for the lanes of one register.
+/// What a span's head holds for the rows of one register.
 struct Head<'c> {
     /// d as f32; none if blocks have their own.
     scale: Option<Val<'c>>,
@@ -114,102 +115,142 @@ impl<'c> XBlock<'c> {
     }
 }
 
-/// One block of a group of rows.
+/// The rows of one register in the lines of a group.
+#[derive(Clone, Copy)]
+struct Lanes<'c> {
+    count: u32,
+    /// Number of the first row.
+    first: Val<'c>,
+}
+
+impl<'c> Lanes<'c> {
+    /// These rows' elements of a line of one `elem` a row.
+    fn load(&self, k: &KernelBuilder<'c>, elem: Elem, line: Val<'c>) -> Val<'c> {
+        k.load(elem.x(self.count), self.at(k, line, elem.bytes()))
+    }
+
+    /// Address of these rows in a line of some bytes a row.
+    fn at(&self, k: &KernelBuilder<'c>, line: Val<'c>, bytes: u32) -> Val<'c> {
+        k.element(line, self.first, bytes.into())
+    }
+
+    fn halves(&self, k: &KernelBuilder<'c>, line: Val<'c>) -> Val<'c> {
+        k.fext(self.load(k, Elem::F16, line), Elem::F32)
+    }
+
+    fn head(&self, k: &KernelBuilder<'c>, facts: Facts, at: Val<'c>) -> Head<'c> {
+        let scale = match facts.scales {
+            Scales::Block { .. } => None,
+            Scales::SpanMin | Scales::SpanHalves => Some(self.halves(k, at)),
+        };
+        let negative_min = match facts.scales {
+            Scales::SpanMin => Some(k.fneg(self.halves(k, k.offset(at, 32)))),
+            Scales::Block { .. } | Scales::SpanHalves => None,
+        };
+        Head { scale, negative_min }
+    }
+}
+
+/// One block of a group, as the rows of one register see it.
 struct WBlock<'c> {
     facts: Facts,
     at: Val<'c>,
-    /// Rows of one register.
-    lanes: u32,
+    lanes: Lanes<'c>,
 }
 
 impl<'c> WBlock<'c> {
-    /// 16-bit floats of this register's rows, as f32.
-    fn halves(&self, k: &KernelBuilder<'c>, offset: u32, piece: u32) -> Val<'c> {
-        halves(k, k.offset(self.at, offset.into()), self.lanes, piece)
+    fn planes(&self, k: &KernelBuilder<'c>) -> Planes<'c> {
+        let first = k.offset(self.at, self.facts.scale_bytes().into());
+        let ty = Elem::I8.x(4 * self.lanes.count);
+        Planes { at: self.lanes.at(k, first, 4), bits: self.facts.bits, ty }
     }
 
-    /// D of this register's rows.
-    fn scale(&self, k: &KernelBuilder<'c>, head: &Head<'c>, piece: u32) -> Val<'c> {
-        head.scale.unwrap_or_else(|| self.halves(k, 0, piece))
+    /// D.
+    fn scale(&self, k: &KernelBuilder<'c>, head: &Head<'c>) -> Val<'c> {
+        head.scale.unwrap_or_else(|| self.lanes.halves(k, self.at))
     }
 
-    /// M of this register's rows.
-    fn min(&self, k: &KernelBuilder<'c>, head: &Head<'c>, piece: u32) -> Option<Val<'c>> {
+    /// M.
+    fn min(&self, k: &KernelBuilder<'c>, head: &Head<'c>) -> Option<Val<'c>> {
         if !self.facts.has_min() {
             return None;
         }
         let Some(negative_min) = head.negative_min else {
-            return Some(self.halves(k, 32, piece));
+            return Some(self.lanes.halves(k, k.offset(self.at, 32)));
         };
-        let at = k.offset(self.at, (16 + piece * self.lanes).into());
-        let mn = k.zext(k.load(Elem::I8.x(self.lanes), at), Elem::I32);
+        let mn = k.zext(self.lanes.load(k, Elem::I8, k.offset(self.at, 16)), Elem::I32);
         Some(k.fmul(negative_min, k.int_to_float(mn, Elem::F32)))
     }
 }
 
-fn halves<'c>(k: &KernelBuilder<'c>, at: Val<'c>, lanes: u32, piece: u32) -> Val<'c> {
-    let at = k.offset(at, (2 * lanes * piece).into());
-    k.fext(k.load(Elem::F16.x(lanes), at), Elem::F32)
-}
-
-fn head<'c>(
-    k: &KernelBuilder<'c>,
-    facts: Facts,
-    at: Val<'c>,
-    (lanes, piece): (u32, u32),
-) -> Head<'c> {
-    let scale = match facts.scales {
-        Scales::Block { .. } => None,
-        Scales::SpanMin | Scales::SpanHalves => Some(halves(k, at, lanes, piece)),
-    };
-    let negative_min = match facts.scales {
-        Scales::SpanMin => Some(k.fneg(halves(k, k.offset(at, 32), lanes, piece))),
-        Scales::Block { .. } | Scales::SpanHalves => None,
-    };
-    Head { scale, negative_min }
-}
-
-/// Spans in order; in a span, blocks in order from zero.
+/// Products of the group at `group` with rows `x`.
+///
+/// A register holds some of the 16 rows; these take turns inside a span, whose weights then are
+/// in the first cache. Turns keep half as many values alive as all rows at once.
 fn block_totals<'c>(
     k: &KernelBuilder<'c>,
-    facts: Facts,
-    elements: u32,
+    shape: (Facts, u32),
     (group, x): (Val<'c>, &[Val<'c>]),
 ) -> Vec<Val<'c>> {
-    let lanes = k.facts().lanes;
-    let pieces = GROUP_ROWS / lanes;
+    let (facts, elements) = shape;
     let spans = k.i64(elements.div_ceil(SPAN).into());
-    let zeros = vec![k.zero(Elem::F32.x(lanes)); pieces as usize * x.len()];
-    let totals = k.for_range((k.i64(0), spans), 1, &zeros, |span, totals| {
+    let lanes = k.facts().lanes;
+    let line = |t: usize| 4 * i64::from(GROUP_ROWS) * t as i64;
+    let totals = k.scratch(line(x.len()) as u32);
+    for t in 0..x.len() {
+        k.store(k.offset(totals, line(t)), k.zero(Elem::F32.x(GROUP_ROWS)));
+    }
+    k.for_each(spans, |span| {
         let w = k.element(group, span, facts.span_bytes().into());
         let x: Vec<_> = x.iter().map(|&x| k.element(x, span, Q8_SPAN_BYTES as i64)).collect();
-        let heads: Vec<_> = (0..pieces).map(|p| head(k, facts, w, (lanes, p))).collect();
         let blocks = blocks_of_span(k, elements, span);
-        let first = k.offset(w, facts.head_bytes().into());
-        let sums = k.for_range((k.i64(0), blocks), 1, &zeros, |block, sums| {
-            let w =
-                WBlock { facts, at: k.element(first, block, facts.block_bytes().into()), lanes };
-            let x: Vec<_> = x
-                .iter()
-                .map(|&x| XBlock {
-                    quants: k.element(x, block, BLOCK.into()),
-                    fields: k.element(x, block, 4),
-                })
-                .collect();
-            if k.facts().vnni {
-                vnni::add_block(k, &w, &heads[0], &x, sums)
-            } else {
-                avx2::add_block(k, &w, &heads, &x, sums)
+        let range = (k.i64(0), k.i64(GROUP_ROWS.into()));
+        k.for_range(range, lanes.into(), &[], |first, _| {
+            let lanes = Lanes { count: lanes, first };
+            for (t, sum) in span_sums(k, facts, (w, blocks), lanes, &x).into_iter().enumerate() {
+                let at = k.element(k.offset(totals, line(t)), first, 4);
+                k.store(at, k.fadd(k.load(sum.ty(), at), sum));
             }
+            Vec::new()
         });
-        totals.iter().zip(&sums).map(|(&total, &sum)| k.fadd(total, sum)).collect()
     });
-    (0..x.len())
-        .map(|t| match pieces {
-            1 => totals[t],
-            _ => k.concat(totals[t], totals[x.len() + t]),
-        })
-        .collect()
+    let total = |t| k.load(Elem::F32.x(GROUP_ROWS), k.offset(totals, line(t)));
+    (0..x.len()).map(total).collect()
+}
+
+/// Sums of the blocks of the span at `w`, in order from zero.
+fn span_sums<'c>(
+    k: &KernelBuilder<'c>,
+    facts: Facts,
+    (w, blocks): (Val<'c>, Val<'c>),
+    lanes: Lanes<'c>,
+    x: &[Val<'c>],
+) -> Vec<Val<'c>> {
+    let head = lanes.head(k, facts, w);
+    let first = k.offset(w, facts.head_bytes().into());
+    let zeros = vec![k.zero(Elem::F32.x(lanes.count)); x.len()];
+    k.for_range((k.i64(0), blocks), 1, &zeros, |block, sums| {
+        let at = k.element(first, block, facts.block_bytes().into());
+        let w = WBlock { facts, at, lanes };
+        let x: Vec<_> = x
+            .iter()
+            .map(|&x| XBlock {
+                quants: k.element(x, block, BLOCK.into()),
+                fields: k.element(x, block, 4),
+            })
+            .collect();
+        let integers = match k.facts().vnni {
+            true => vnni::integer_sums(k, &w, &x),
+            false => avx2::integer_sums(k, &w, &x),
+        };
+        let (scale, min) = (w.scale(k, &head), w.min(k, &head));
+        let next = x.iter().zip(integers).zip(sums).map(|((x, integer), &sum)| {
+            let integer = k.int_to_float(integer, Elem::F32);
+            let sum = k.fma(k.fmul(scale, x.scale(k)), integer, sum);
+            min.map_or(sum, |min| k.fma(min, x.scaled_sum(k), sum))
+        });
+        next.collect()
+    })
 }
 
 /// Blocks of a span: 8, but for a short last one.

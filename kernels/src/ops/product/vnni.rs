@@ -1,43 +1,23 @@
 //! Blocks by the 8-bit dot product that accumulates in i32.
 
-use super::{Head, WBlock, XBlock};
+use super::{WBlock, XBlock};
 use crate::builder::{Elem, KernelBuilder, Val};
-use crate::formats::{Scales, planes::Planes};
+use crate::formats::Scales;
 
 /// Rows of one register.
 const LANES: u32 = 16;
 
-/// Adds one block: `sums[t]` is 16 x f32.
-pub(super) fn add_block<'c>(
+/// The exact integers of a block for each row of activations.
+pub(super) fn integer_sums<'c>(
     k: &KernelBuilder<'c>,
     w: &WBlock<'c>,
-    head: &Head<'c>,
     x: &[XBlock<'c>],
-    sums: &[Val<'c>],
 ) -> Vec<Val<'c>> {
-    let scale = w.scale(k, head, 0);
-    let min = w.min(k, head, 0);
-    let integers = integer_sums(k, w, x);
-    let blocks = x.iter().zip(integers).zip(sums);
-    let next = blocks.map(|((x, integer), &sum)| {
-        let integer = k.int_to_float(integer, Elem::F32);
-        let sum = k.fma(k.fmul(scale, x.scale(k)), integer, sum);
-        min.map_or(sum, |min| k.fma(min, x.scaled_sum(k), sum))
-    });
-    next.collect()
-}
-
-/// The exact integers of a block for each row of activations.
-fn integer_sums<'c>(k: &KernelBuilder<'c>, w: &WBlock<'c>, x: &[XBlock<'c>]) -> Vec<Val<'c>> {
     let by_half = w.facts.scales == Scales::SpanHalves;
     // Quants of 8 bits are made unsigned by adding 128.
     let signed = w.facts.bits == 8;
     let offset = if signed { 128 } else { w.facts.offset };
-    let planes = Planes {
-        at: k.offset(w.at, w.facts.scale_bytes().into()),
-        bits: w.facts.bits,
-        ty: Elem::I8.x(4 * LANES),
-    };
+    let planes = w.planes(k);
     let mut sums: Vec<[Val<'c>; 2]> = x.iter().map(|x| first_sums(k, x, offset, by_half)).collect();
     for pair in 0..4 {
         for (quad, quants) in (2 * pair..).zip(planes.pair(k, pair)) {
