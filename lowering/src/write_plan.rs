@@ -132,11 +132,17 @@ fn write_files_and_spaces(image: &mut PlanImage, parts: &PlanParts<'_>) {
     }
 }
 
-/// Features of the plan's format that a target needs. Those that the format does not name come
-/// with one that it does (BMI1 with AVX2, AVX512CD with AVX512VL).
+/// The features that a target needs, as the plan's format numbers them.
+///
+/// # Panics
+/// If the format has no number for one: a plan that asks for less than its code needs would be
+/// opened by a machine that cannot run it.
 fn feature_bits(target: Target) -> u64 {
-    let known = |name: &&str| cpu_feature::ALL.iter().find(|(_, known)| known == name);
-    target.facts().required.iter().filter_map(known).fold(0, |bits, (bit, _)| bits | bit)
+    let bit = |name: &&str| {
+        let row = cpu_feature::ALL.iter().find(|(_, known)| known == name);
+        row.unwrap_or_else(|| panic!("the plan's format has no CPU feature {name}")).0
+    };
+    target.facts().required.iter().map(bit).fold(0, |bits, bit| bits | bit)
 }
 
 /// A short name for people: the op.
@@ -333,3 +339,6 @@ fn write_model(image: &mut PlanImage, parts: &PlanParts<'_>) {
         reserved: [0; 6],
     };
 }
+
+#[cfg(test)]
+mod tests;

@@ -322,6 +322,8 @@ pub mod cpu_feature {
     pub const AVX512DQ: u64 = 128;
     pub const AVX512VNNI: u64 = 256;
     pub const AVX512BF16: u64 = 512;
+    pub const BMI1: u64 = 1024;
+    pub const AVX512CD: u64 = 2048;
     pub const ALL: &[(u64, &str)] = &[
         (AVX2, "avx2"),
         (FMA, "fma"),
@@ -333,6 +335,8 @@ pub mod cpu_feature {
         (AVX512DQ, "avx512dq"),
         (AVX512VNNI, "avx512vnni"),
         (AVX512BF16, "avx512bf16"),
+        (BMI1, "bmi1"),
+        (AVX512CD, "avx512cd"),
     ];
 }
 

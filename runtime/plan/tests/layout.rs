@@ -24,6 +24,14 @@ fn fields_lie_where_they_did() {
 }
 
 #[test]
+fn feature_bits_are_one_bit_each_and_stay() {
+    let bits: Vec<u64> = cpu_feature::ALL.iter().map(|(bit, _)| *bit).collect();
+    let powers: Vec<u64> = (0..bits.len()).map(|i| 1 << i).collect();
+    assert_eq!(bits, powers, "new features go to the end");
+    assert_eq!(cpu_feature::ALL[10..], [(cpu_feature::BMI1, "bmi1"), (2048, "avx512cd")]);
+}
+
+#[test]
 fn a_schedule_as_text() {
     let plan = Plan::from_bytes(&small::image().to_bytes()).unwrap();
     let mut text = String::new();

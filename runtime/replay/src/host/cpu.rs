@@ -21,6 +21,8 @@ pub(crate) fn cpu_features() -> u64 {
         (cpu_feature::AVX512DQ, has!("avx512dq")),
         (cpu_feature::AVX512VNNI, has!("avx512vnni")),
         (cpu_feature::AVX512BF16, has!("avx512bf16")),
+        (cpu_feature::BMI1, has!("bmi1")),
+        (cpu_feature::AVX512CD, has!("avx512cd")),
     ];
     found.iter().filter(|(_, there)| *there).fold(0, |bits, (bit, _)| bits | bit)
 }
@@ -125,6 +127,8 @@ mod tests {
     fn a_missing_feature_has_a_name() {
         let needed = cpu_feature::AVX2 | cpu_feature::AVX512VNNI;
         assert_eq!(missing_features(needed, cpu_feature::AVX2), ["avx512vnni"]);
+        let needed = cpu_feature::BMI1 | cpu_feature::AVX512CD;
+        assert_eq!(missing_features(needed, 0), ["bmi1", "avx512cd"]);
     }
 
     #[test]
