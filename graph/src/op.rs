@@ -130,6 +130,8 @@ ops! {
     RmsNormQuantize "rms_norm_quantize" { eps: f32 };
     /// `residual + rms_norm(x) * gain`.
     RmsNormAdd "rms_norm_add" { eps: f32 };
+    /// `act(a) * b`.
+    ActMul "act_mul" { act: Activation, quantize: bool };
     /// `act(x gate^T) * (x up^T)`.
     GatedMatmul "gated_matmul" { act: Activation, quantize: bool };
     /// Head norms (if `norm`), rope and append in one go; gives the rotated queries and the state.

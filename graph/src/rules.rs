@@ -25,7 +25,7 @@ pub fn operand_names(op: &Op) -> Vec<&'static str> {
         }
         Op::StateAppend {} => vec!["state", "keys", "values"],
         Op::Attention { .. } => vec!["queries", "state"],
-        Op::Add {} | Op::Mul {} => vec!["a", "b"],
+        Op::Add {} | Op::Mul {} | Op::ActMul { .. } => vec!["a", "b"],
         Op::Route { .. } => vec!["logits"],
         Op::ExpertMlp { .. } => vec!["x", "ids", "weights", "gate", "up", "down"],
         Op::GatedMatmul { .. } => vec!["x", "gate", "up"],
@@ -187,6 +187,7 @@ pub fn result_types(
         | Op::Gelu {}
         | Op::Add {}
         | Op::Mul {}
+        | Op::ActMul { .. }
         | Op::RmsNorm { .. }
         | Op::RmsNormQuantize { .. }
         | Op::RmsNormAdd { .. } => row_results(op, &check, rows, logit_rows),
@@ -234,11 +235,14 @@ fn row_results(
             check.activation(0)?;
             quantised
         }
-        Op::Add {} | Op::Mul {} => {
+        Op::Add {} | Op::Mul {} | Op::ActMul { .. } => {
             check.f32(0)?;
             check.f32(1)?;
             check.dims(1, x)?;
-            x
+            match *op {
+                Op::ActMul { quantize, .. } => x.with_dtype(float_or_q8(quantize)),
+                _ => x,
+            }
         }
         Op::RmsNorm { .. } | Op::RmsNormQuantize { .. } | Op::RmsNormAdd { .. } => {
             check.f32(0)?;

@@ -33,6 +33,7 @@ pub const PASSES: &[&str] = &[
     "split_experts",
     "quantize_activations",
     "fuse_gate_up",
+    "fuse_act_mul",
     "fuse_gated_quantize",
     "fuse_expert_quantize",
     "fuse_norm_add",
@@ -82,6 +83,8 @@ const REWRITES: &[(&str, GraphPass)] = &[
     ("quantize_activations", quantize_activations),
     // Before the residual sums, which would take the bare products away.
     ("fuse_gate_up", fuse::fuse_gate_up),
+    // Behind gated products, which do the same in one launch where they can.
+    ("fuse_act_mul", fuse::fuse_act_mul),
     // These two need the gated products of before.
     ("fuse_gated_quantize", fuse::fuse_gated_quantize),
     ("fuse_expert_quantize", fuse::fuse_expert_quantize),

@@ -6,9 +6,9 @@ use strata_graph::{
 use strata_kernels::KernelSpec;
 use strata_kernels::ops::kv::KvLayout;
 use strata_kernels::spec::{
-    Act, Add, Attention, AttnPrologue, Dispatch, Embed, Epilogue, ExpertCombine, ExpertDown,
-    ExpertGated, F32, GatedMatmul, GatherRows, Matmul, Mul, NormFold, Quantize, RmsNorm,
-    RopeAngles, Route, RowClass, WeightFormat,
+    Act, ActMul, Add, Attention, AttnPrologue, Dispatch, Embed, Epilogue, ExpertCombine,
+    ExpertDown, ExpertGated, F32, GatedMatmul, GatherRows, Matmul, Mul, NormFold, Quantize,
+    RmsNorm, RopeAngles, Route, RowClass, WeightFormat,
 };
 
 use crate::compute_lifetimes::window_name;
@@ -102,7 +102,7 @@ impl Selector<'_> {
                  queries and keys with the same angles and norms, each read once",
             )),
             Op::Silu {} | Op::Gelu {} => {
-                Err(self.no_kernel(node, "a gate and an up projection of one element type"))
+                Err(self.no_kernel(node, "a mul as the only reader of its result"))
             }
             Op::ExpertMlp { .. } => Err(self.no_kernel(node, "split_experts before it")),
             _ => Ok(self.rows(node)),
@@ -349,6 +349,10 @@ impl Selector<'_> {
             Op::Quantize {} => self.launch(node, KernelSpec::Quantize(Quantize { k }), &[value(0)]),
             Op::Add {} => self.launch(node, KernelSpec::Add(Add { k }), &[value(0), value(1)]),
             Op::Mul {} => self.launch(node, KernelSpec::Mul(Mul { k }), &[value(0), value(1)]),
+            Op::ActMul { act, quantize } => {
+                let spec = KernelSpec::ActMul(ActMul { act: act_of(act), k, quantize });
+                self.launch(node, spec, &[value(0), value(1)])
+            }
             Op::RmsNorm { eps } => {
                 self.launch(node, norm(eps, NormFold::None, false), &[value(0), gain()])
             }

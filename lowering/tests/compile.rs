@@ -5,11 +5,11 @@ mod common;
 use std::sync::OnceLock;
 
 use common::{DENSE, FLOAT, MOE, Shape, base_graph, facts, tensors};
-use strata_graph::DType;
+use strata_graph::{DType, TensorType};
 use strata_lowering::{
     Checkpoint, CodeWorker, CompileInput, Compiled, Config, DeviceConfig, Form, LowerError,
-    OtherBytes, TargetName, TensorFormat, Tier, TierPolicy, Watch, WeightPlaces, WindowsConfig,
-    compile, place_experts, resolve_weights,
+    OtherBytes, PassReport, TargetName, TensorFormat, Tier, TierPolicy, Watch, WeightPlaces,
+    WindowsConfig, compile, place_experts, resolve_weights,
 };
 use strata_plan::Plan;
 use strata_plan::layout::{opcode, space, tier};
@@ -78,17 +78,36 @@ fn a_plan_opens_and_two_compilations_give_the_same_bytes() {
     assert_eq!(tiers, [tier::MAPPED, tier::RAM]);
 }
 
+fn report_of<'c>(compiled: &'c Compiled, pass: &str, window: &str) -> &'c PassReport {
+    let found = compiled.reports.iter().find(|r| r.pass == pass && r.window == window);
+    found.unwrap_or_else(|| panic!("no report of {pass} for {window}"))
+}
+
 #[test]
 fn a_layer_takes_ten_launches_and_eight_barriers() {
-    let compiled = dense();
-    let of_window = |pass: &str, window: &str| {
-        let found = compiled.reports.iter().find(|r| r.pass == pass && r.window == window);
-        found.unwrap_or_else(|| panic!("no report of {pass} for {window}"))
-    };
-    let report = of_window("emit_schedule", "verify 1");
+    let report = report_of(dense(), "emit_schedule", "verify 1");
     // embed, angles, 2 layers of 10, gather, norm + quantise, head.
     assert_eq!(report.get("launches_count"), Some(2 + 2 * 10 + 3));
     assert_eq!(report.get("barriers_count"), Some(2 * 8 + 3));
+}
+
+/// Files of mixed quantisation may hold the gate and the up projection in two formats.
+#[test]
+fn a_gate_and_an_up_projection_of_two_formats_compile() {
+    let narrow_gates = |entries: &mut Vec<strata_lowering::TensorEntry>| {
+        for entry in entries.iter_mut().filter(|entry| entry.name.ends_with("ffn_gate")) {
+            entry.format = TensorFormat::Known(DType::Q4K);
+            entry.bytes = TensorType::new(DType::Q4K, &[common::WIDE, common::HIDDEN]).bytes();
+        }
+    };
+    let shape = Shape { matrices: DType::Q6K, ..DENSE };
+    let compiled = run_with(shape, &small_config(), None, narrow_gates).unwrap().unwrap();
+    let plan = Plan::from_bytes(&compiled.image.to_bytes()).unwrap();
+    let specs: Vec<&str> = plan.kernels().iter().map(|k| plan.name(k.spec)).collect();
+    assert!(specs.contains(&"ActMul((act:Silu,k:512,quantize:true))"), "{specs:?}");
+    let report = report_of(&compiled, "emit_schedule", "verify 1");
+    // Two products and their gate, which also quantises, for one gated product.
+    assert_eq!(report.get("launches_count"), Some(2 + 2 * 12 + 3));
 }
 
 /// Replays a window's commands over address ranges: between two barriers no launch may touch what

@@ -19,6 +19,7 @@ fn pass_by_name(name: &str) -> fn(&Graph) -> (Graph, String) {
         "split_experts" => rewrite!(split_experts),
         "quantize_activations" => rewrite!(quantize_activations),
         "fuse_gate_up" => rewrite!(fuse::fuse_gate_up),
+        "fuse_act_mul" => rewrite!(fuse::fuse_act_mul),
         "fuse_gated_quantize" => rewrite!(fuse::fuse_gated_quantize),
         "fuse_expert_quantize" => rewrite!(fuse::fuse_expert_quantize),
         "fuse_norm_add" => rewrite!(fuse::fuse_norm_add),

@@ -1,6 +1,7 @@
 //! Fusions, one pattern a file. Each finds its matches with a pure function and leaves the copying
 //! to [`Fusions`].
 
+mod act_mul;
 mod attention_prologue;
 mod attention_quantize;
 mod expert_quantize;
@@ -14,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use strata_graph::{Graph, Node, NodeId, Op, Rebuild, Rebuilt, Table, ValueId};
 
+pub use act_mul::fuse_act_mul;
 pub use attention_prologue::fuse_attention_prologue;
 pub use attention_quantize::fuse_attention_quantize;
 pub use expert_quantize::fuse_expert_quantize;
