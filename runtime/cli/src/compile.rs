@@ -21,7 +21,7 @@ use crate::progress::Progress;
 Examples:
   strata compile smollm2.ron -o smollm2.plan
   strata compile model.ron --config configs/portable.ron --weights model-Q8_0.gguf
-  strata compile model.ron --stop-after fuse
+  strata compile model.ron --stop-after fuse_gate_up
   strata compile model.ron --dump-phases phases/ --json")]
 pub struct CompileArgs {
     /// Model definition

@@ -16,12 +16,12 @@ use crate::error::Doing;
 Examples:
   strata inspect model.plan
   strata inspect model.plan --schedule 'verify 1'
-  strata inspect model.plan --graph 'prefill 512' --format dot | dot -Tsvg -o graph.svg
+  strata inspect model.plan --graph 'final prefill 512' --format dot | dot -Tsvg -o graph.svg
   strata inspect model.plan --asm matmul
   strata inspect model.plan --diff other.plan --format json")]
 pub struct InspectArgs {
     plan: PathBuf,
-    /// The graph of a window, e.g. 'verify 1'; 'base' is the one before any pass
+    /// The graph of a window, e.g. 'final verify 1'; 'base verify 1' is the one before fusion
     #[arg(long, value_name = "WINDOW", group = "what")]
     graph: Option<String>,
     /// The commands of a window

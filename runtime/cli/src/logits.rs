@@ -20,7 +20,7 @@ pub struct LogitsArgs {
     /// Write all logits to a safetensors file; without it the best five of each position are printed
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Worker threads; all allowed cores if not given
+    /// Worker threads; the plan's number, or all allowed cores, if not given
     #[arg(short, long)]
     threads: Option<u32>,
 }

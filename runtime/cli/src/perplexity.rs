@@ -31,7 +31,7 @@ pub struct PerplexityArgs {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// Worker threads; all allowed cores if not given
+    /// Worker threads; the plan's number, or all allowed cores, if not given
     #[arg(short, long)]
     threads: Option<u32>,
 }

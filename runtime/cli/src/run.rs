@@ -46,7 +46,7 @@ pub struct RunArgs {
     /// Print one JSON object at the end instead of text
     #[arg(long, conflicts_with = "chat")]
     json: bool,
-    /// Worker threads; all allowed cores if not given
+    /// Worker threads; the plan's number, or all allowed cores, if not given
     #[arg(short, long)]
     threads: Option<u32>,
 }
