@@ -34,8 +34,13 @@ lint: deps
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 
-bench: build
-	cargo run --release --locked -p strata-bench -- --models $(MODEL_DIR)
+peers:
+	./bench/peers/build.sh bench/peers/build
+
+# Every model of `make models` beside the peer, in turn.
+bench: build models peers
+	cargo run --release --locked -p strata-bench -- --models $(MODEL_DIR) \
+	    --peer bench/peers/build/bin -o bench/results/cpu.json
 
 clean:
 	cargo clean
