@@ -87,6 +87,9 @@ impl<'c> KernelBuilder<'c> {
             function
                 .add_attribute(AttributeLoc::Function, context.create_string_attribute(key, width));
         }
+        // Without it spilled vectors may straddle cache lines.
+        let realign = context.create_string_attribute("stackrealign", "");
+        function.add_attribute(AttributeLoc::Function, realign);
         let nounwind = inkwell::attributes::Attribute::get_named_enum_kind_id("nounwind");
         function.add_attribute(AttributeLoc::Function, context.create_enum_attribute(nounwind, 0));
         let builder = context.create_builder();

@@ -1,9 +1,10 @@
 //! Quants of a packed block, as planes of 64-byte lines: `[row][4]` bytes, 16 rows.
 //!
-//! A quad is four consecutive elements; a block has 8. Quants of 8 bits: line `q` is quad q.
-//! Smaller ones have four lines of nibbles (line c: quad 2c low, quad 2c + 1 high), then the bits
-//! above: 5 bits: one line, bit q belongs to quad q; 6 bits: two lines of 2-bit pieces, line h
-//! from its low bits up quads 4h to 4h + 3.
+//! A quad is four consecutive elements; a block has 8, in pairs. Quants of 8 bits: line q is quad
+//! q. Smaller ones have four lines of nibbles (line p: quad 2p low, quad 2p + 1 high), then the
+//! bits above. These are placed so that quads of a half block come to bits 4 and up by shifts of
+//! what is left of the line: 5 bits: one line, quad q at bit `(q + 4) % 8`; 6 bits: a line for
+//! each half block, its quad j at bit `(2 j + 4) % 8`.
 
 use crate::builder::{Elem, KernelBuilder, Ty, Val};
 
@@ -43,7 +44,8 @@ pub(crate) fn store<'c>(
         for i in 0..quads_a_line {
             let quad = quads[(h * quads_a_line + i) as usize];
             let piece = k.and(k.shr(quad, k.i32(4)), k.i32(mask));
-            words = k.or(words, k.shl(piece, k.int(Elem::I32, (high_bits * i).into())));
+            let bit = (high_bits * i + 4) % 8;
+            words = k.or(words, k.shl(piece, k.int(Elem::I32, bit.into())));
         }
         line(4 + h, words);
     }
@@ -59,37 +61,45 @@ pub(crate) struct Planes<'c> {
 }
 
 impl<'c> Planes<'c> {
-    /// Quads `2 * pair` and `2 * pair + 1`: bytes of unsigned quants (signed ones for 8 bits).
-    pub fn pair(&self, k: &KernelBuilder<'c>, pair: u32) -> [Val<'c>; 2] {
+    /// The high bits of half block `half`, for its first pair; none for 4 and 8 bits.
+    pub fn high(&self, k: &KernelBuilder<'c>, half: u32) -> Option<Val<'c>> {
+        match self.bits {
+            5 => {
+                let line = self.words(k, 4);
+                Some(if half == 0 { line } else { k.shl(line, k.i32(4)) })
+            }
+            6 => Some(self.words(k, 4 + half)),
+            _ => None,
+        }
+    }
+
+    /// Quads `2 * pair` and `2 * pair + 1` (pair: i64), bytes of unsigned quants (signed ones for
+    /// 8 bits), and the high bits of the next pair.
+    pub fn pair(
+        &self,
+        k: &KernelBuilder<'c>,
+        pair: Val<'c>,
+        high: Option<Val<'c>>,
+    ) -> ([Val<'c>; 2], Option<Val<'c>>) {
         if self.bits == 8 {
-            return [self.line(k, 2 * pair), self.line(k, 2 * pair + 1)];
+            let first = k.element(self.at, pair, 2 * i64::from(LINE));
+            let second = k.offset(first, LINE.into());
+            return ([k.load(self.ty, first), k.load(self.ty, second)], None);
         }
+        let nibbles = k.load(self.ty, k.element(self.at, pair, LINE.into()));
         let byte = |v: i64| k.int(Elem::I8, v);
-        let nibbles = self.line(k, pair);
-        let low = k.and(nibbles, byte(15));
-        let high = k.shr(nibbles, byte(4));
-        [self.widen(k, low, 2 * pair), self.widen(k, high, 2 * pair + 1)]
-    }
-
-    fn widen(&self, k: &KernelBuilder<'c>, nibble: Val<'c>, quad: u32) -> Val<'c> {
-        let high_bits = self.bits - 4;
-        if high_bits == 0 {
-            return nibble;
-        }
-        let quads_a_line = 8 / high_bits;
-        let line = self.line(k, 4 + quad / quads_a_line);
-        let position = high_bits * (quad % quads_a_line);
-        let byte = |v: u32| k.int(Elem::I8, v.into());
-        let moved = match position {
-            0..=3 => k.shl(line, byte(4 - position)),
-            4 => line,
-            _ => k.shr(line, byte(position - 4)),
+        let low = [k.and(nibbles, byte(15)), k.shr(nibbles, byte(4))];
+        let Some(high) = high else { return (low, None) };
+        let (mask, step, next) = match self.bits {
+            5 => (0x10, 1, k.shr(high, k.i32(2))),
+            _ => (0x30, 2, k.shl(high, k.i32(4))),
         };
-        let mask = if high_bits == 1 { 0x10 } else { 0x30 };
-        k.or(nibble, k.and(moved, byte(mask)))
+        let join = |low, high| k.or(low, k.and(k.bitcast(high, self.ty), byte(mask)));
+        ([join(low[0], high), join(low[1], k.shr(high, k.i32(step)))], Some(next))
     }
 
-    fn line(&self, k: &KernelBuilder<'c>, index: u32) -> Val<'c> {
-        k.load(self.ty, k.offset(self.at, (LINE * index).into()))
+    fn words(&self, k: &KernelBuilder<'c>, line: u32) -> Val<'c> {
+        let at = k.offset(self.at, (LINE * line).into());
+        k.load(Elem::I32.x(self.ty.lanes / 4), at)
     }
 }

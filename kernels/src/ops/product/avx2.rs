@@ -15,15 +15,6 @@ fn exact_quads(facts: Facts) -> u32 {
     (i16::MAX as u32 / (2 * 127 * largest)).min(8)
 }
 
-/// Sums of one register of rows and one row of activations.
-#[derive(Clone, Copy, Default)]
-struct Sums<'c> {
-    /// 16 x i16, not yet scaled.
-    narrow: Option<Val<'c>>,
-    /// 8 x i32.
-    wide: Option<Val<'c>>,
-}
-
 /// Integer scales of one register of rows, each twice, as 16 x i16.
 struct IntegerScales<'c> {
     /// Of the first and the second 16 elements.
@@ -32,56 +23,97 @@ struct IntegerScales<'c> {
     offset: Option<Val<'c>>,
 }
 
-/// The exact integers of a block for each row of activations.
+/// Pairs of quads in a block.
+const PAIRS: u32 = 4;
+
+/// The exact integers of a block, 8 x i32 for each register of rows `w` and, in it, for each row
+/// of activations.
+///
+/// Pairs of quads are a loop, although a short one: written out, LLVM gathers the activations of
+/// all pairs first and spills them.
 pub(super) fn integer_sums<'c>(
     k: &KernelBuilder<'c>,
-    w: &WBlock<'c>,
+    w: &[WBlock<'c>],
     x: &[XBlock<'c>],
 ) -> Vec<Val<'c>> {
-    let scales = integer_scales(k, w);
-    let planes = w.planes(k);
-    let mut sums = vec![Sums::default(); x.len()];
-    for pair in 0..4 {
-        for (quad, quants) in (2 * pair..).zip(planes.pair(k, pair)) {
-            let widen = (quad + 1) % exact_quads(w.facts) == 0;
-            for (x, sum) in x.iter().zip(&mut sums) {
-                sum.add(k, products(k, w.facts, quants, x.quad(k, quad, LANES)));
-                if widen {
-                    sum.widen(k, scales.halves[quad as usize / 4]);
-                }
-            }
+    let facts = w[0].facts;
+    let scales: Vec<_> = w.iter().map(|w| integer_scales(k, w)).collect();
+    let parts = if facts.scales == Scales::SpanHalves || exact_quads(facts) == 4 { 2 } else { 1 };
+    let sums = (0..parts).map(|part| part_sums(k, (w, &scales), x, (part, parts)));
+    let add = |a: Vec<_>, b: Vec<_>| a.iter().zip(&b).map(|(&a, &b)| k.add(a, b)).collect();
+    let mut sums = sums.reduce(add).expect("at least one part");
+    for (sum, (scales, x)) in sums.iter_mut().zip(each(&scales, x)) {
+        if let Some(offset) = scales.offset {
+            // What the quants' offset has added.
+            let pairs = k.bitcast(k.splat(x.sums(k), LANES), Elem::I16.x(2 * LANES));
+            *sum = k.sub(*sum, k.madd_i16(pairs, offset));
         }
     }
-    if let Some(offset) = scales.offset {
-        for (x, sum) in x.iter().zip(&mut sums) {
-            sum.subtract(k, x, offset);
-        }
-    }
-    sums.iter().map(|s| s.wide.expect("a block ends with a widening")).collect()
+    sums
 }
 
-impl<'c> Sums<'c> {
-    fn add(&mut self, k: &KernelBuilder<'c>, products: Val<'c>) {
-        self.narrow = Some(match self.narrow {
-            Some(narrow) => k.add(narrow, products),
-            None => products,
-        });
-    }
+/// Every register of rows with every row of activations.
+fn each<'a, A, B>(a: &'a [A], b: &'a [B]) -> impl Iterator<Item = (&'a A, &'a B)> {
+    a.iter().flat_map(move |a| b.iter().map(move |b| (a, b)))
+}
 
-    fn widen(&mut self, k: &KernelBuilder<'c>, scale: Val<'c>) {
-        let Some(narrow) = self.narrow.take() else { return };
-        let scaled = k.madd_i16(narrow, scale);
-        self.wide = Some(match self.wide {
-            Some(wide) => k.add(wide, scaled),
-            None => scaled,
-        });
-    }
+/// Integers of one of `parts` equal parts of a block: a half that has its own scale or fills
+/// i16, or the whole block.
+fn part_sums<'c>(
+    k: &KernelBuilder<'c>,
+    (w, scales): (&[WBlock<'c>], &[IntegerScales<'c>]),
+    x: &[XBlock<'c>],
+    (part, parts): (u32, u32),
+) -> Vec<Val<'c>> {
+    let facts = w[0].facts;
+    let planes: Vec<_> = w.iter().map(|w| w.planes(k)).collect();
+    let range = (part * PAIRS / parts, (part + 1) * PAIRS / parts);
+    let narrow = exact_quads(facts) >= 2 * (range.1 - range.0);
+    let ty = if narrow { Elem::I16.x(2 * LANES) } else { Elem::I32.x(LANES) };
+    let count = w.len() * x.len();
+    let mut carried = vec![k.zero(ty); count];
+    carried.extend(planes.iter().filter_map(|p| p.high(k, part)));
+    let range = (k.i64(range.0.into()), k.i64(range.1.into()));
+    let sums = k.for_range(range, 1, &carried, |pair, carried| {
+        let (sums, high) = carried.split_at(count);
+        let (quads, next): (Vec<_>, Vec<_>) = (0..)
+            .zip(&planes)
+            .map(|(p, planes): (usize, _)| planes.pair(k, pair, high.get(p).copied()))
+            .unzip();
+        let mut sums = sums.to_vec();
+        for (t, x_block) in x.iter().enumerate() {
+            let x_quads = [0, 1].map(|i| x_block.quad(k, (pair, i), LANES));
+            for (p, quads) in quads.iter().enumerate() {
+                let products = [0, 1].map(|i| products(k, facts, quads[i], x_quads[i]));
+                let scale = scales[p].halves[part as usize];
+                let sum = &mut sums[p * x.len() + t];
+                *sum = add_products(k, *sum, products, (scale, exact_quads(facts)));
+            }
+        }
+        sums.extend(next.into_iter().flatten());
+        sums
+    });
+    let widened = |(sum, (scales, _)): (&Val<'c>, (&IntegerScales<'c>, &XBlock<'c>))| match narrow {
+        true => k.madd_i16(*sum, scales.halves[part as usize]),
+        false => *sum,
+    };
+    sums[..count].iter().zip(each(scales, x)).map(widened).collect()
+}
 
-    /// Takes off what the quants' offset adds.
-    fn subtract(&mut self, k: &KernelBuilder<'c>, x: &XBlock<'c>, offset: Val<'c>) {
-        let pairs = k.bitcast(k.splat(x.sums(k), LANES), Elem::I16.x(2 * LANES));
-        let excess = k.madd_i16(pairs, offset);
-        self.wide = self.wide.map(|wide| k.sub(wide, excess));
+/// Adds the products of a pair of quads to a sum of 16 x i16, or scaled to one of 8 x i32.
+fn add_products<'c>(
+    k: &KernelBuilder<'c>,
+    sum: Val<'c>,
+    products: [Val<'c>; 2],
+    (scale, exact_quads): (Val<'c>, u32),
+) -> Val<'c> {
+    let [first, second] = products;
+    if sum.ty().elem == Elem::I16 {
+        k.add(k.add(sum, first), second)
+    } else if exact_quads >= 2 {
+        k.add(sum, k.madd_i16(k.add(first, second), scale))
+    } else {
+        k.add(k.add(sum, k.madd_i16(first, scale)), k.madd_i16(second, scale))
     }
 }
 

@@ -108,9 +108,10 @@ impl<'c> XBlock<'c> {
         self.field(k, Elem::I32, Q8_SUMS_I16)
     }
 
-    /// The four quants of a quad in every 32-bit lane, as i8.
-    fn quad(&self, k: &KernelBuilder<'c>, quad: u32, lanes: u32) -> Val<'c> {
-        let word = k.load(Elem::I32.scalar(), k.offset(self.quants, (4 * quad).into()));
+    /// The four quants of quad `2 * pair + i` in every 32-bit lane, as i8.
+    fn quad(&self, k: &KernelBuilder<'c>, (pair, i): (Val<'c>, usize), lanes: u32) -> Val<'c> {
+        let at = k.offset(k.element(self.quants, pair, 8), 4 * i as i64);
+        let word = k.load(Elem::I32.scalar(), at);
         k.bitcast(k.splat(word, lanes), Elem::I8.x(4 * lanes))
     }
 }
@@ -183,39 +184,20 @@ impl<'c> WBlock<'c> {
     }
 }
 
-/// Products of the group at `group` with rows `x`.
-///
-/// A register holds some of the 16 rows; these take turns inside a span, whose weights then are
-/// in the first cache. Turns keep half as many values alive as all rows at once.
+/// Products of the group at `group` with rows `x`: spans in order.
 fn block_totals<'c>(
     k: &KernelBuilder<'c>,
-    shape: (Facts, u32),
+    (facts, elements): (Facts, u32),
     (group, x): (Val<'c>, &[Val<'c>]),
 ) -> Vec<Val<'c>> {
-    let (facts, elements) = shape;
     let spans = k.i64(elements.div_ceil(SPAN).into());
-    let lanes = k.facts().lanes;
-    let line = |t: usize| 4 * i64::from(GROUP_ROWS) * t as i64;
-    let totals = k.scratch(line(x.len()) as u32);
-    for t in 0..x.len() {
-        k.store(k.offset(totals, line(t)), k.zero(Elem::F32.x(GROUP_ROWS)));
-    }
-    k.for_each(spans, |span| {
+    let zeros = vec![k.zero(Elem::F32.x(GROUP_ROWS)); x.len()];
+    k.for_range((k.i64(0), spans), 1, &zeros, |span, totals| {
         let w = k.element(group, span, facts.span_bytes().into());
         let x: Vec<_> = x.iter().map(|&x| k.element(x, span, Q8_SPAN_BYTES as i64)).collect();
-        let blocks = blocks_of_span(k, elements, span);
-        let range = (k.i64(0), k.i64(GROUP_ROWS.into()));
-        k.for_range(range, lanes.into(), &[], |first, _| {
-            let lanes = Lanes { count: lanes, first };
-            for (t, sum) in span_sums(k, facts, (w, blocks), lanes, &x).into_iter().enumerate() {
-                let at = k.element(k.offset(totals, line(t)), first, 4);
-                k.store(at, k.fadd(k.load(sum.ty(), at), sum));
-            }
-            Vec::new()
-        });
-    });
-    let total = |t| k.load(Elem::F32.x(GROUP_ROWS), k.offset(totals, line(t)));
-    (0..x.len()).map(total).collect()
+        let sums = span_sums(k, facts, (w, blocks_of_span(k, elements, span)), &x);
+        totals.iter().zip(&sums).map(|(&total, &sum)| k.fadd(total, sum)).collect()
+    })
 }
 
 /// Sums of the blocks of the span at `w`, in order from zero.
@@ -223,15 +205,18 @@ fn span_sums<'c>(
     k: &KernelBuilder<'c>,
     facts: Facts,
     (w, blocks): (Val<'c>, Val<'c>),
-    lanes: Lanes<'c>,
     x: &[Val<'c>],
 ) -> Vec<Val<'c>> {
-    let head = lanes.head(k, facts, w);
+    let count = k.facts().lanes;
+    let pieces: Vec<_> = (0..GROUP_ROWS / count)
+        .map(|p| Lanes { count, first: k.i64((p * count).into()) })
+        .collect();
+    let heads: Vec<_> = pieces.iter().map(|lanes| lanes.head(k, facts, w)).collect();
     let first = k.offset(w, facts.head_bytes().into());
-    let zeros = vec![k.zero(Elem::F32.x(lanes.count)); x.len()];
-    k.for_range((k.i64(0), blocks), 1, &zeros, |block, sums| {
+    let zeros = vec![k.zero(Elem::F32.x(count)); pieces.len() * x.len()];
+    let sums = k.for_range((k.i64(0), blocks), 1, &zeros, |block, sums| {
         let at = k.element(first, block, facts.block_bytes().into());
-        let w = WBlock { facts, at, lanes };
+        let w: Vec<_> = pieces.iter().map(|&lanes| WBlock { facts, at, lanes }).collect();
         let x: Vec<_> = x
             .iter()
             .map(|&x| XBlock {
@@ -240,17 +225,24 @@ fn span_sums<'c>(
             })
             .collect();
         let integers = match k.facts().vnni {
-            true => vnni::integer_sums(k, &w, &x),
+            true => vnni::integer_sums(k, &w[0], &x),
             false => avx2::integer_sums(k, &w, &x),
         };
-        let (scale, min) = (w.scale(k, &head), w.min(k, &head));
-        let next = x.iter().zip(integers).zip(sums).map(|((x, integer), &sum)| {
-            let integer = k.int_to_float(integer, Elem::F32);
-            let sum = k.fma(k.fmul(scale, x.scale(k)), integer, sum);
-            min.map_or(sum, |min| k.fma(min, x.scaled_sum(k), sum))
-        });
-        next.collect()
-    })
+        let mut next = Vec::with_capacity(sums.len());
+        for (w, head) in w.iter().zip(&heads) {
+            let (scale, min) = (w.scale(k, head), w.min(k, head));
+            for x in &x {
+                let integer = k.int_to_float(integers[next.len()], Elem::F32);
+                let sum = k.fma(k.fmul(scale, x.scale(k)), integer, sums[next.len()]);
+                next.push(min.map_or(sum, |min| k.fma(min, x.scaled_sum(k), sum)));
+            }
+        }
+        next
+    });
+    match pieces.len() {
+        1 => sums,
+        _ => (0..x.len()).map(|t| k.concat(sums[t], sums[x.len() + t])).collect(),
+    }
 }
 
 /// Blocks of a span: 8, but for a short last one.

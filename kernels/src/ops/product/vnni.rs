@@ -19,12 +19,17 @@ pub(super) fn integer_sums<'c>(
     let offset = if signed { 128 } else { w.facts.offset };
     let planes = w.planes(k);
     let mut sums: Vec<[Val<'c>; 2]> = x.iter().map(|x| first_sums(k, x, offset, by_half)).collect();
-    for pair in 0..4 {
-        for (quad, quants) in (2 * pair..).zip(planes.pair(k, pair)) {
-            let quants = if signed { k.xor(quants, k.int(Elem::I8, 0x80)) } else { quants };
-            let half = if by_half { quad as usize / 4 } else { 0 };
-            for (x, sums) in x.iter().zip(&mut sums) {
-                sums[half] = k.dot_u8_i8(sums[half], quants, x.quad(k, quad, LANES));
+    for half in 0..2 {
+        let mut high = planes.high(k, half);
+        for pair in [2 * half, 2 * half + 1].map(|p| k.i64(p.into())) {
+            let (quads, next) = planes.pair(k, pair, high);
+            high = next;
+            for (i, quants) in quads.into_iter().enumerate() {
+                let quants = if signed { k.xor(quants, k.int(Elem::I8, 0x80)) } else { quants };
+                let half = if by_half { half as usize } else { 0 };
+                for (x, sums) in x.iter().zip(&mut sums) {
+                    sums[half] = k.dot_u8_i8(sums[half], quants, x.quad(k, (pair, i), LANES));
+                }
             }
         }
     }
