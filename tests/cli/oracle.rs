@@ -4,6 +4,7 @@
 //! in float32 differs from itself in float64 by up to 4e-5 on these models, and the largest
 //! difference between the two best logits that greedy text depends on is above 8e-4. Keys and values
 //! are kept in f32 for these tests: rounding them to f16 alone moves logits by about 1e-3.
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! Running the command and reading what tests compare with.
 
-#![allow(dead_code, reason = "each test binary uses a part")]
+#![allow(dead_code, clippy::unwrap_used, reason = "each test binary uses a part; tests may panic")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

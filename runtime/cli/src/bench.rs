@@ -195,13 +195,17 @@ fn report(
     let model = engine.model();
     let decode_bytes = schedule_for(plan, 1).map_or(0, |s| s.bytes);
     let window = args.prompt_tokens.min(model.max_rows);
-    let prefill_ops =
-        schedule_for(plan, window).map_or(0.0, |s| s.flops as f64 / f64::from(s.rows));
+    let prefill_ops = schedule_for(plan, window).map_or(0.0, |s| {
+        // One row of a prompt asks for logits; the schedule's count is of all that may.
+        let head = 2 * u64::from(model.hidden) * u64::from(model.vocab);
+        let idle = u64::from(s.logit_rows.saturating_sub(1)) * head;
+        s.flops.saturating_sub(idle) as f64 / f64::from(s.rows)
+    });
     let decode_gb_per_s = decode_bytes as f64 * decode.median / 1e9;
     let prefill_gop_per_s = prefill_ops * prefill.median / 1e9;
     Report {
         model: plan.name(model.name).to_owned(),
-        threads: machine.threads,
+        threads: engine.threads(),
         prompt_tokens: args.prompt_tokens,
         decode_tokens: args.decode_tokens,
         repetitions: args.repetitions,

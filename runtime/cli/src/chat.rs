@@ -4,12 +4,10 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use serde_json::{Value, json};
-use strata_replay::Engine;
 
 use crate::CliError;
 use crate::error::Doing;
-use crate::generate::{Request, Sequence};
-use crate::vocabulary::Vocabulary;
+use crate::generate::{Loaded, Request, Sequence};
 
 /// A conversation of one user message.
 pub fn messages(system: Option<&str>, user: &str) -> Vec<Value> {
@@ -30,14 +28,9 @@ const HELP: &str = "/reset starts over, /save FILE writes the conversation as JS
 
 impl Chat {
     /// Reads lines until the end of the input. Lines that begin with `/` are commands.
-    pub fn run(
-        &self,
-        engine: &mut Engine,
-        vocabulary: &Vocabulary,
-        out: &mut dyn Write,
-    ) -> Result<(), CliError> {
+    pub fn run(&self, model: &mut Loaded, out: &mut dyn Write) -> Result<(), CliError> {
         let mut lines = Lines::new()?;
-        let mut sequence = Sequence::new(engine)?;
+        let mut sequence = Sequence::new(&mut model.engine)?;
         let mut conversation = self.opening();
         if lines.is_terminal() {
             writeln!(out, "{HELP}")?;
@@ -50,7 +43,7 @@ impl Chat {
                 ("/quit" | "/exit", _) => break,
                 ("/help", _) => writeln!(out, "{HELP}")?,
                 ("/reset", _) => {
-                    sequence.reset(engine)?;
+                    sequence.reset(&mut model.engine)?;
                     conversation = self.opening();
                 }
                 ("/save", "") => writeln!(out, "/save needs the name of a file")?,
@@ -59,7 +52,7 @@ impl Chat {
                     writeln!(out, "no command {command}; {HELP}")?;
                 }
                 _ => {
-                    self.turn(line, engine, vocabulary, (&mut sequence, &mut conversation), out)?;
+                    self.turn(line, model, (&mut sequence, &mut conversation), out)?;
                 }
             }
             out.flush()?;
@@ -75,20 +68,21 @@ impl Chat {
     fn turn(
         &self,
         line: &str,
-        engine: &mut Engine,
-        vocabulary: &Vocabulary,
+        model: &mut Loaded,
         (sequence, conversation): (&mut Sequence, &mut Vec<Value>),
         out: &mut dyn Write,
     ) -> Result<(), CliError> {
         conversation.push(json!({ "role": "user", "content": line }));
         let prompt = if self.raw {
-            vocabulary.encode_raw(line)?
+            model.vocabulary.encode_raw(line)
         } else {
-            vocabulary.encode_chat(conversation)?
+            model.vocabulary.encode_chat(conversation)
         };
-        let answer = sequence.generate(engine, vocabulary, &prompt, &self.request, &mut |text| {
-            out.write_all(text.as_bytes())?;
-            Ok(out.flush()?)
+        let answer = prompt.and_then(|prompt| {
+            sequence.generate(model, &prompt, &self.request, &mut |text| {
+                out.write_all(text.as_bytes())?;
+                Ok(out.flush()?)
+            })
         });
         writeln!(out)?;
         match answer {

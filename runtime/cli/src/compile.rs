@@ -88,12 +88,19 @@ fn one_a_pass(reports: &[PassReport]) -> Vec<&PassReport> {
     lines
 }
 
-/// Compiles a definition into the cache unless a newer plan is there; returns the plan.
+/// Compiles a definition into the cache, unless this very program did so for this CPU before;
+/// returns the plan.
 pub fn compile_into_cache(model: &Path, progress: &Progress) -> Result<PathBuf, CliError> {
     let text = crate::files::read_text(model)?;
     let full = std::fs::canonicalize(model)
         .map_err(|error| CliError::Read { path: model.to_owned(), error })?;
-    let key = strata_plan::checksum(format!("{}\n{text}", full.display()).as_bytes());
+    let build = std::env::current_exe()
+        .and_then(std::fs::metadata)
+        .and_then(|exe| Ok((exe.len(), exe.modified()?)))
+        .doing("looking at this program")?;
+    let target = strata_kernels::Target::of_this_machine();
+    let key = format!("{}\n{text}\n{build:?}\n{target:?}", full.display());
+    let key = strata_plan::checksum(key.as_bytes());
     let stem = model.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let plan = crate::files::cache_dir()?.join(format!("{stem}-{key:016x}.plan"));
     if let Ok(cached) = strata_plan::Plan::open(&plan)
@@ -101,6 +108,7 @@ pub fn compile_into_cache(model: &Path, progress: &Progress) -> Result<PathBuf, 
     {
         return Ok(plan);
     }
+    progress.note(&format!("compiling {} into {}", model.display(), plan.display()));
     let args = CompileArgs {
         model: model.to_owned(),
         config: None,

@@ -29,17 +29,25 @@ pub fn open_engine(
     Ok(engine)
 }
 
-/// The same, while another thread reads the vocabulary: for small models that takes as long.
+/// A plan that is ready, and the words of its model.
+pub struct Loaded {
+    pub engine: Engine,
+    pub vocabulary: Vocabulary,
+}
+
+/// Opens a plan while another thread reads its vocabulary: for small models that takes as long.
 pub fn open_with_vocabulary(
     plan: &Path,
     threads: Option<u32>,
     progress: &Progress,
-) -> Result<(Engine, Vocabulary), CliError> {
+) -> Result<Loaded, CliError> {
     std::thread::scope(|scope| {
         let vocabulary = scope.spawn(|| Vocabulary::open(plan));
         let engine = open_engine(plan, threads, progress)?;
-        let vocabulary = vocabulary.join().expect("reading a vocabulary does not panic")?;
-        Ok((engine, vocabulary))
+        let vocabulary = vocabulary.join().unwrap_or_else(|_| {
+            Err(CliError::Usage(format!("the vocabulary of {} cannot be read", plan.display())))
+        })?;
+        Ok(Loaded { engine, vocabulary })
     })
 }
 
@@ -100,8 +108,7 @@ impl Sequence {
     /// again. Each piece of text goes to `on_text` as soon as no stop string can take it back.
     pub fn generate(
         &mut self,
-        engine: &mut Engine,
-        vocabulary: &Vocabulary,
+        Loaded { engine, vocabulary }: &mut Loaded,
         prompt: &[u32],
         request: &Request,
         on_text: &mut dyn FnMut(&str) -> Result<(), CliError>,
@@ -164,7 +171,6 @@ impl Sequence {
         tokens: &[u32],
         sampler: &mut Sampler,
     ) -> Result<u32, CliError> {
-        self.tokens.extend_from_slice(tokens);
         let window = engine.model().max_rows as usize;
         let mut chunks = tokens.chunks(window).peekable();
         while let Some(chunk) = chunks.next() {
@@ -176,6 +182,7 @@ impl Sequence {
             };
             let rows: Vec<Row> = chunk.iter().enumerate().map(row).collect();
             let output = engine.run(&rows).doing("running a window")?;
+            self.tokens.extend_from_slice(chunk);
             if last {
                 return Ok(sampler.sample(output.logits(0), &self.tokens));
             }

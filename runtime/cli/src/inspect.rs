@@ -35,6 +35,9 @@ pub struct InspectArgs {
     diff: Option<PathBuf>,
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
+    /// Short for --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -48,21 +51,22 @@ enum Format {
 /// Runs `strata inspect`.
 pub fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let plan = open(&args.plan)?;
-    if args.format == Format::Dot && args.graph.is_none() {
+    let format = if args.json { Format::Json } else { args.format };
+    if format == Format::Dot && args.graph.is_none() {
         return Err(CliError::Usage("--format dot needs --graph WINDOW".into()));
     }
     if let Some(window) = &args.graph {
-        graph(&plan, window, args.format, out)
+        graph(&plan, window, format, out)
     } else if let Some(window) = &args.schedule {
         let text = schedule_text(&plan, window)?;
-        lines(args.format, "schedule", &text, out)
+        lines(format, "schedule", &text, out)
     } else if let Some(kernel) = &args.asm {
         let text = assembly(&plan, kernel)?;
-        lines(args.format, "assembly", &text, out)
+        lines(format, "assembly", &text, out)
     } else if let Some(other) = &args.diff {
         let differences = differences(&whole(&plan)?, &whole(&open(other)?)?);
-        print_differences(&differences, args.format, out)
-    } else if args.format == Format::Json {
+        print_differences(&differences, format, out)
+    } else if format == Format::Json {
         print_json(&whole(&plan)?, out)
     } else {
         write!(out, "{}", Summary::of(&plan))?;

@@ -8,7 +8,7 @@ use strata_replay::{Engine, Row};
 
 use crate::CliError;
 use crate::error::Doing;
-use crate::generate::open_with_vocabulary;
+use crate::generate::{Loaded, open_with_vocabulary};
 use crate::progress::Progress;
 use crate::vocabulary::Vocabulary;
 
@@ -54,8 +54,15 @@ pub fn perplexity(
     out: &mut dyn Write,
 ) -> Result<(), CliError> {
     let text = crate::files::read_text(&args.file)?;
-    let (mut engine, vocabulary) = open_with_vocabulary(&args.plan, args.threads, progress)?;
+    let Loaded { mut engine, vocabulary } =
+        open_with_vocabulary(&args.plan, args.threads, progress)?;
     let tokens = vocabulary.encode_document(&text)?;
+    let vocab = engine.model().vocab;
+    if let Some(token) = tokens.iter().find(|token| **token >= vocab) {
+        return Err(CliError::Usage(format!(
+            "the vocabulary gives token {token}, the model has {vocab}: the two do not belong together"
+        )));
+    }
     let result = score(&mut engine, &vocabulary, &tokens, args, progress)?;
     if args.json {
         serde_json::to_writer(&mut *out, &result).doing("writing JSON")?;

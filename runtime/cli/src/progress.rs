@@ -1,18 +1,27 @@
 //! Progress on standard error: bars on a terminal, nothing elsewhere.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Makes bars; silent with `--quiet` and where standard error is not a terminal.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
+    quiet: bool,
     shown: bool,
 }
 
 impl Progress {
     pub fn new(quiet: bool) -> Self {
-        Self { shown: !quiet && std::io::stderr().is_terminal() }
+        Self { quiet, shown: !quiet && std::io::stderr().is_terminal() }
+    }
+
+    /// A line for whoever waits.
+    pub fn note(self, line: &str) {
+        if !self.quiet {
+            // Nobody may be listening.
+            let _ = writeln!(std::io::stderr(), "{line}");
+        }
     }
 
     pub fn is_shown(self) -> bool {

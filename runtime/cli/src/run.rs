@@ -110,26 +110,25 @@ pub fn run(args: &RunArgs, progress: &Progress, out: &mut dyn Write) -> Result<(
         ignore_eos: args.ignore_eos,
     };
     let plan = plan_of(&args.plan, progress)?;
-    let (mut engine, vocabulary) = open_with_vocabulary(&plan, args.threads, progress)?;
+    let mut model = open_with_vocabulary(&plan, args.threads, progress)?;
     let Some(prompt) = &args.prompt else {
         let chat = crate::chat::Chat { raw: args.raw, system: args.system.clone(), request };
-        return chat.run(&mut engine, &vocabulary, out);
+        return chat.run(&mut model, out);
     };
     let tokens = if args.raw {
-        vocabulary.encode_raw(prompt)?
+        model.vocabulary.encode_raw(prompt)?
     } else {
-        vocabulary.encode_chat(&crate::chat::messages(args.system.as_deref(), prompt))?
+        model.vocabulary.encode_chat(&crate::chat::messages(args.system.as_deref(), prompt))?
     };
-    let mut sequence = Sequence::new(&mut engine)?;
+    let mut sequence = Sequence::new(&mut model.engine)?;
     let json = args.json;
-    let generated =
-        sequence.generate(&mut engine, &vocabulary, &tokens, &request, &mut |text| {
-            if !json {
-                out.write_all(text.as_bytes())?;
-                out.flush()?;
-            }
-            Ok(())
-        })?;
+    let generated = sequence.generate(&mut model, &tokens, &request, &mut |text| {
+        if !json {
+            out.write_all(text.as_bytes())?;
+            out.flush()?;
+        }
+        Ok(())
+    })?;
     if json {
         serde_json::to_writer(&mut *out, &generated).doing("writing JSON")?;
     }

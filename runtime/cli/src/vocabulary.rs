@@ -1,10 +1,12 @@
 //! The words of a model: found through a plan, a GGUF file or a tokenizer.json.
 
-use std::path::{Path, PathBuf};
+use std::io::Read;
+use std::path::Path;
 
 use serde_json::Value;
 use strata_formats::Metadata;
 use strata_plan::Plan;
+use strata_plan::layout::NONE;
 use strata_text::{
     ChatRequest, ChatTemplate, Detokenizer, GgufVocab, Specials, Tokenizer, encode_chat,
 };
@@ -17,6 +19,8 @@ pub struct Vocabulary {
     tokenizer: Tokenizer,
     template: Option<ChatTemplate>,
     stop_tokens: Vec<u32>,
+    /// The token that every text begins with, if the model wants one.
+    leading_token: Option<u32>,
 }
 
 impl Vocabulary {
@@ -38,25 +42,29 @@ impl Vocabulary {
             .doing("reading the chat template of the plan")?;
         let mut stop_tokens = plan.stop_tokens().to_vec();
         stop_tokens.extend_from_slice(tokenizer.end_ids());
-        Ok(Self { tokenizer, template, stop_tokens })
+        let model = plan.model();
+        let leading_token = (model.add_bos != 0 && model.bos != NONE).then_some(model.bos);
+        Ok(Self { tokenizer, template, stop_tokens, leading_token })
     }
 
     /// Of a plan, a GGUF file, a tokenizer.json or a folder that holds one.
     pub fn open(path: &Path) -> Result<Self, CliError> {
-        if path.extension().is_some_and(|e| e == "plan") {
+        if begins_with(path, &strata_plan::layout::MAGIC) {
             let plan = Plan::open(path).doing(format!("opening {}", path.display()))?;
             return Self::of_plan(path, &plan);
         }
         let path = if path.is_dir() { path.join("tokenizer.json") } else { path.to_owned() };
         let tokenizer = read_tokenizer(&path)?;
         let stop_tokens = tokenizer.end_ids().to_vec();
-        Ok(Self { tokenizer, template: None, stop_tokens })
+        let leading_token = tokenizer.bos().filter(|_| tokenizer.adds_bos());
+        Ok(Self { tokenizer, template: None, stop_tokens, leading_token })
     }
 
     /// The text as it is; control tokens only if `special`.
     pub fn encode(&self, text: &str, special: bool, bos: bool) -> Result<Vec<u32>, CliError> {
         let specials = if special { Specials::Parse } else { Specials::AsText };
-        self.tokenizer.encode(text, specials, bos).doing("encoding text")
+        let body = self.tokenizer.encode(text, specials, false).doing("encoding text")?;
+        Ok(self.leading_token.filter(|_| bos).into_iter().chain(body).collect())
     }
 
     /// A prompt that is continued as it is, control tokens included.
@@ -69,11 +77,11 @@ impl Vocabulary {
         self.encode(text, false, true)
     }
 
-    /// A conversation that the model is to answer; without a template the last message as it is.
+    /// A conversation that the model is to answer; without a template its texts, line by line.
     pub fn encode_chat(&self, messages: &[Value]) -> Result<Vec<u32>, CliError> {
         let Some(template) = &self.template else {
-            let last = messages.last().and_then(|m| m["content"].as_str()).unwrap_or_default();
-            return self.encode_document(last);
+            let texts: Vec<&str> = messages.iter().filter_map(|m| m["content"].as_str()).collect();
+            return self.encode_document(&texts.join("\n"));
         };
         let request = ChatRequest {
             messages: Value::Array(messages.to_vec()),
@@ -103,7 +111,7 @@ impl Vocabulary {
 
     /// The token that every text begins with, if the model wants one.
     pub fn leading_token(&self) -> Option<u32> {
-        self.tokenizer.bos().filter(|_| self.tokenizer.adds_bos())
+        self.leading_token
     }
 
     /// Bytes of text that a token stands for.
@@ -112,9 +120,18 @@ impl Vocabulary {
     }
 }
 
+const GGUF_MAGIC: &[u8] = b"GGUF";
+
+/// Whether a file begins with `magic`: files are known by what they hold, not by their names.
+fn begins_with(path: &Path, magic: &[u8]) -> bool {
+    let mut found = vec![0; magic.len()];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut found));
+    read.is_ok() && found == magic
+}
+
 fn read_tokenizer(path: &Path) -> Result<Tokenizer, CliError> {
     let doing = || format!("reading the vocabulary of {}", path.display());
-    if path.extension().is_none_or(|e| e != "gguf") {
+    if !begins_with(path, GGUF_MAGIC) {
         return Tokenizer::from_file(path).doing(doing());
     }
     let source = strata_formats::FileBytes::map(path).doing(doing())?;
@@ -136,7 +153,8 @@ fn columns(metadata: &Metadata) -> Result<GgufVocab, strata_formats::KeyError> {
         pre: metadata.str(&key("pre"))?.unwrap_or_default().to_owned(),
         tokens: strings("tokens")?,
         scores: metadata.f32s(&key("scores"))?,
-        types: types.map(|all| all.into_iter().map(|t| i32::try_from(t).unwrap_or(0)).collect()),
+        types: types
+            .map(|all| all.into_iter().map(|t| i32::try_from(t).unwrap_or(i32::MAX)).collect()),
         merges: strings("merges")?,
         bos: metadata.u32(&key("bos_token_id"))?,
         eos: metadata.u32(&key("eos_token_id"))?,
@@ -153,23 +171,13 @@ fn columns(metadata: &Metadata) -> Result<GgufVocab, strata_formats::KeyError> {
 /// tokenizer.json.
 #[cfg_attr(not(feature = "compiler"), allow(dead_code, reason = "plans carry the template"))]
 pub fn chat_template_beside(tokenizer: &Path) -> Result<Option<String>, CliError> {
-    if tokenizer.extension().is_some_and(|e| e == "gguf") {
+    if begins_with(tokenizer, GGUF_MAGIC) {
         let doing = || format!("reading the metadata of {}", tokenizer.display());
         let source = strata_formats::FileBytes::map(tokenizer).doing(doing())?;
         let gguf = strata_formats::Gguf::read(source).doing(doing())?;
         let template = gguf.metadata().str("tokenizer.chat_template").doing(doing())?;
         return Ok(template.map(str::to_owned));
     }
-    let beside = |name: &str| -> PathBuf { tokenizer.with_file_name(name) };
-    let jinja = beside("chat_template.jinja");
-    if jinja.exists() {
-        return crate::files::read_text(&jinja).map(Some);
-    }
-    let config = beside("tokenizer_config.json");
-    if !config.exists() {
-        return Ok(None);
-    }
-    let config: Value = serde_json::from_str(&crate::files::read_text(&config)?)
-        .doing(format!("reading {}", config.display()))?;
-    Ok(config["chat_template"].as_str().map(str::to_owned))
+    ChatTemplate::source_beside(tokenizer)
+        .doing(format!("looking for a chat template beside {}", tokenizer.display()))
 }
