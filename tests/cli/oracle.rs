@@ -4,7 +4,7 @@
 //! in float32 differs from itself in float64 by up to 4e-5 on these models, and the largest
 //! difference between the two best logits that greedy text depends on is above 8e-4. Keys and values
 //! are kept in f32 for these tests: rounding them to f16 alone moves logits by about 1e-3.
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may panic and tell figures")]
 
 mod support;
 
@@ -28,8 +28,8 @@ impl Oracle {
         let text = std::fs::read_to_string(dir.join("expected.json")).unwrap();
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();
         Self {
-            expected: Checkpoint::open(&dir.join("expected.safetensors")).unwrap(),
-            tokens: Checkpoint::open(&dir.join("tokens.safetensors")).unwrap(),
+            expected: Checkpoint::open(dir.join("expected.safetensors")).unwrap(),
+            tokens: Checkpoint::open(dir.join("tokens.safetensors")).unwrap(),
             greedy: json["greedy"].clone(),
         }
     }

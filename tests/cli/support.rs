@@ -1,6 +1,11 @@
 //! Running the command and reading what tests compare with.
 
-#![allow(dead_code, clippy::unwrap_used, reason = "each test binary uses a part; tests may panic")]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "each test binary uses a part; tests may panic and tell why they skip"
+)]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
