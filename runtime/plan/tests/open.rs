@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use strata_plan::layout::{Header, NONE, Run, opcode, section, space, text};
+use strata_plan::layout::{Header, NONE, Run, Schedule, Space, opcode, section, space, text};
 use strata_plan::{Plan, PlanError, PlanImage, checksum, dump, write_plan_file};
 
 fn folder(name: &str) -> PathBuf {
@@ -104,6 +104,14 @@ fn shorten_file(image: &mut PlanImage) {
     image.spaces[5].bytes = 4_000;
 }
 
+/// With an arena and a schedule of its own, as a plan for two devices would have.
+fn second_device(image: &mut PlanImage) {
+    image.devices.push(image.devices[0]);
+    image.model.device_count = 2;
+    image.spaces.push(Space { device: 1, ..image.spaces[1] });
+    image.schedules.push(Schedule { device: 1, ..image.schedules[0] });
+}
+
 const FAULTS: &[Fault] = &[
     (|i| i.model.name = 99, "MODEL[0].name names row 99 of NAMES, which has"),
     (|i| i.model.vocab = 0, "MODEL[0].vocab is 0, needed at least 1"),
@@ -120,6 +128,8 @@ const FAULTS: &[Fault] = &[
     (|i| i.model.step_positions = 76, "step_positions is 76, needed at least 80"),
     (|i| i.model.step_bytes = 159, "32 bytes at 128 do not lie in the 159 that are there"),
     (|i| i.spaces[3].bytes = 100, "step_bytes is 160, needed at most 100"),
+    (second_device, "section DEVICES has 2 rows, needed 1"),
+    (|i| i.devices.clear(), "section DEVICES has 0 rows, needed 1"),
     (|i| i.devices[0].kind = 9, "DEVICES[0].kind is 9, no known code"),
     (|i| i.devices[0].reserved[2] = 1, "a reserved field of DEVICES[0]"),
     (|i| i.targets[1].features = 1 << 40, "TARGETS[1].features is 1099511627776, no known code"),
