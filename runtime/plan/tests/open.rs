@@ -112,10 +112,18 @@ fn second_device(image: &mut PlanImage) {
     image.schedules.push(Schedule { device: 1, ..image.schedules[0] });
 }
 
+/// Without a state on pages, no space has to be large enough for them.
+fn many_pages(image: &mut PlanImage) {
+    image.states.clear();
+    image.model.pages = (1 << 26) + 1;
+}
+
 const FAULTS: &[Fault] = &[
     (|i| i.model.name = 99, "MODEL[0].name names row 99 of NAMES, which has"),
     (|i| i.model.vocab = 0, "MODEL[0].vocab is 0, needed at least 1"),
     (|i| i.model.context_tokens = 65, "MODEL[0].context_tokens is 65, needed at most 64"),
+    (|i| i.model.max_logit_rows = 0, "MODEL[0].max_logit_rows is 0, needed at least 1"),
+    (many_pages, "MODEL[0].pages is 67108865, needed at most 67108864"),
     (|i| i.model.bos = 10, "MODEL[0].bos is 10, needed at most 9"),
     (|i| i.model.add_bos = 2, "MODEL[0].add_bos is 2, needed at most 1"),
     (|i| i.model.device_count = 2, "MODEL[0].device_count is 2, needed exactly 1"),
@@ -132,6 +140,7 @@ const FAULTS: &[Fault] = &[
     (|i| i.devices.clear(), "section DEVICES has 0 rows, needed 1"),
     (|i| i.devices[0].kind = 9, "DEVICES[0].kind is 9, no known code"),
     (|i| i.devices[0].reserved[2] = 1, "a reserved field of DEVICES[0]"),
+    (|i| i.targets[0].features = 0, "TARGETS[0].features is 0, needed at least 1"),
     (|i| i.targets[1].features = 1 << 40, "TARGETS[1].features is 1099511627776, no known code"),
     (|i| i.targets[1].kernel_count = 1, "TARGETS[1].kernel_count is 1, needed exactly 2"),
     (|i| i.targets[1].first_kernel = 3, "first_kernel + kernel_count is 5, needed at most 4"),

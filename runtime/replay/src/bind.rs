@@ -120,15 +120,21 @@ fn map_files(plan: &Plan, plan_dir: &Path) -> Result<Box<[Option<MappedFile>]>, 
     plan.files().iter().zip(used).map(map).collect()
 }
 
-/// What `plan` takes of this machine's memory, with `snapshots_bytes` for snapshots.
-pub(crate) fn memory_needs(plan: &Plan, snapshots_bytes: u64, available_bytes: u64) -> MemoryNeeds {
+/// What `plan` takes of this machine's memory, with `snapshots_bytes` for snapshots and
+/// `tables_bytes` for what the host remembers of sequences and rows.
+pub(crate) fn memory_needs(
+    plan: &Plan,
+    snapshots_bytes: u64,
+    tables_bytes: u64,
+    available_bytes: u64,
+) -> MemoryNeeds {
     let other = [space::STEP, space::CONSTANTS].map(|kind| space_bytes(plan, kind));
     MemoryNeeds {
         weights_bytes: space_bytes(plan, space::WEIGHTS),
         states_bytes: space_bytes(plan, space::STATES),
         arena_bytes: space_bytes(plan, space::ARENA),
         snapshots_bytes,
-        other_bytes: other[0] + other[1],
+        other_bytes: tables_bytes.saturating_add(other[0] + other[1]),
         available_bytes,
     }
 }

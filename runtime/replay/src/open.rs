@@ -11,7 +11,7 @@ use crate::bind::{Spaces, memory_needs};
 use crate::error::ReplayError;
 use crate::host::{Code, HugeMemory, Pool, available_bytes, cpu_features, missing_features};
 use crate::load::load_weights;
-use crate::sequences::Sequences;
+use crate::sequences::{Row, Sequences};
 use crate::session::{Engine, Window};
 use crate::state::States;
 use crate::step::StepLayout;
@@ -51,7 +51,7 @@ impl Engine {
         let target = *choose_target(&plan, cpu_features())?;
         let states = States::new(&plan);
         let snapshots_bytes = states.snapshot_bytes().saturating_mul(options.snapshots as usize);
-        check_memory(&plan, snapshots_bytes as u64, options.memory_bytes)?;
+        check_memory(&plan, snapshots_bytes as u64, options)?;
 
         let threads = options.threads.or_else(|| wanted_threads(&plan));
         let system = |doing| move |error: io::Error| ReplayError::System { doing, error };
@@ -133,10 +133,13 @@ fn wanted_threads(plan: &Plan) -> Option<u32> {
     (threads > 0).then_some(threads)
 }
 
-fn check_memory(plan: &Plan, snapshots: u64, limit: Option<u64>) -> Result<(), ReplayError> {
+fn check_memory(plan: &Plan, saved: u64, options: &EngineOptions) -> Result<(), ReplayError> {
     let available = available_bytes().unwrap_or(u64::MAX);
-    let available = limit.map_or(available, |limit| limit.min(available));
-    let needs = memory_needs(plan, snapshots, available);
+    let available = options.memory_bytes.map_or(available, |limit| limit.min(available));
+    let model = plan.model();
+    let rows = u64::from(model.max_rows) * (size_of::<Row>() + size_of::<u32>()) as u64;
+    let tables = Sequences::bytes(model, options.snapshots).saturating_add(rows);
+    let needs = memory_needs(plan, saved, tables, available);
     if needs.total_bytes() > available {
         return Err(ReplayError::Memory(needs));
     }

@@ -9,6 +9,11 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
+    /// What [`Pages::new`] allocates.
+    pub fn bytes(count: u32) -> u64 {
+        u64::from(count) * 2 * size_of::<u32>() as u64
+    }
+
     pub fn new(count: u32) -> Self {
         Self {
             free: (0..count).rev().collect(),

@@ -104,6 +104,16 @@ pub(crate) struct Sequences {
 }
 
 impl Sequences {
+    /// What [`Sequences::new`] allocates, about.
+    pub fn bytes(model: &Model, snapshots: u32) -> u64 {
+        let held = u64::from(model.pages_per_slot) * size_of::<u32>() as u64;
+        let slot = (size_of::<Slot>() + size_of::<PageCopy>()) as u64 + held;
+        let snapshot = size_of::<Snapshot>() as u64 + held;
+        let slots = u64::from(model.slots).saturating_mul(slot);
+        let snapshots = u64::from(snapshots).saturating_mul(snapshot);
+        Pages::bytes(model.pages).saturating_add(slots).saturating_add(snapshots)
+    }
+
     pub fn new(model: &Model, snapshots: u32) -> Self {
         let held = || Held::empty(model.pages_per_slot);
         let slot = |_| Slot { live: false, generation: 0, held: held(), pending: 0 };

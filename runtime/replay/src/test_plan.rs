@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use strata_plan::layout::{
     Arg, Command, Device, File, Kernel, Model, NONE, Part, Provenance, Run, Schedule, Space, State,
-    Target, Weight, device, opcode, schedule, space, state, tier,
+    Target, Weight, cpu_feature, device, opcode, schedule, space, state, tier,
 };
 use strata_plan::{PlanImage, write_plan_file};
 
@@ -229,7 +229,14 @@ fn model(name: u32) -> Model {
 fn add_code(image: &mut PlanImage) {
     let name = image.name("any");
     let kernel_count = small(code_of_kernels().len());
-    image.targets.push(Target { name, kernel_count, rank: 1, ..bytemuck::Zeroable::zeroed() });
+    let features = cpu_feature::AVX2;
+    image.targets.push(Target {
+        name,
+        features,
+        kernel_count,
+        rank: 1,
+        ..bytemuck::Zeroable::zeroed()
+    });
     for (row, code) in code_of_kernels().into_iter().enumerate() {
         let name = image.name(&format!("kernel {row}"));
         image.code.resize(image.code.len().next_multiple_of(64), 0);

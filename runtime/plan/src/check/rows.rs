@@ -8,6 +8,9 @@ use crate::layout::{
 };
 use crate::open::Plan;
 
+/// Pages that a plan may have: the host keeps a reference count for each of them.
+const MOST_PAGES: u64 = 1 << 26;
+
 /// Checks all rows of `plan`, whose sections are already known to be arrays of their types.
 pub(crate) fn contents(plan: &Plan) -> Result<(), PlanError> {
     exact_rows("MODEL", plan.model_rows().len(), 1)?;
@@ -107,6 +110,8 @@ fn targets(plan: &Plan) -> Result<(), PlanError> {
     for (at, row) in rows("TARGETS", plan.targets()) {
         at.name(plan, "name", row.name)?;
         at.reference("device", row.device, plan.devices().len(), "DEVICES")?;
+        // All features are of x86-64: with one of them, no other CPU takes this code for its own.
+        at.at_least("features", row.features, 1)?;
         if row.features & !known != 0 {
             return Err(PlanError::Code { at, field: "features", found: row.features });
         }
@@ -161,9 +166,11 @@ fn model(plan: &Plan) -> Result<(), PlanError> {
         ("page_tokens", row.page_tokens),
         ("pages", row.pages),
         ("max_rows", row.max_rows),
+        ("max_logit_rows", row.max_logit_rows),
     ] {
         at.at_least(field, u64::from(found), 1)?;
     }
+    at.at_most("pages", u64::from(row.pages), MOST_PAGES)?;
     let reach = u64::from(row.pages_per_slot) * u64::from(row.page_tokens);
     at.at_most("context_tokens", u64::from(row.context_tokens), reach)?;
     at.at_most("add_bos", u64::from(row.add_bos), 1)?;

@@ -20,7 +20,6 @@ fn the_best_target_that_runs_is_chosen() {
         wide.name = name;
         wide.rank = 2;
         wide.features = cpu_feature::AVX2 | cpu_feature::AVX512F;
-        image.targets[0].features = cpu_feature::AVX2;
         image.targets.push(wide);
     });
     let plan = Plan::open(&plan.path).unwrap();
@@ -41,6 +40,29 @@ fn too_little_memory_is_said_in_numbers() {
     let text = ReplayError::Memory(needs).to_string();
     assert!(text.starts_with("the plan takes 19 MiB of memory (weights 19, states 1"), "{text}");
     assert!(text.contains("5 MiB are available: 14 MiB too few"), "{text}");
+}
+
+/// A plan may ask for tables of the host that are much larger than its spaces.
+#[test]
+fn page_tables_and_snapshots_count_as_memory() {
+    let plan = TestPlan::edited("tables", &|image| image.model.pages = 1 << 26);
+    let plan = Plan::open(&plan.path);
+    assert!(
+        plan.unwrap_err().to_string().contains("STATES[0].offset"),
+        "pages take a state's bytes"
+    );
+    let plan = TestPlan::edited("tables-only", &|image| {
+        image.states.clear();
+        image.model.pages = 1 << 26;
+    });
+    let options = EngineOptions { memory_bytes: Some(64 << 20), ..Default::default() };
+    let ReplayError::Memory(needs) = refusal(&plan, &options) else { panic!("not refused") };
+    assert!(needs.other_bytes > 512 << 20, "{needs}");
+    let plan = TestPlan::new("snapshots");
+    let snapshots = 1 << 24;
+    let options = EngineOptions { snapshots, ..options };
+    let ReplayError::Memory(needs) = refusal(&plan, &options) else { panic!("not refused") };
+    assert!(needs.other_bytes > 64 << 24, "{needs}");
 }
 
 #[test]
