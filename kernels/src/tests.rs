@@ -1,3 +1,4 @@
+mod experts;
 mod math;
 mod products;
 pub mod random;

@@ -2,33 +2,61 @@
 
 use crate::builder::{Elem, KernelBuilder, Val};
 
-/// The same native block of 16 rows: one address a row.
+/// The same native block of 16 rows.
 pub(crate) struct NativeRows<'c> {
-    pub rows: Vec<Val<'c>>,
+    /// One address a row.
+    rows: Vec<Val<'c>>,
+    /// The words of the block, each of all rows (64 bytes), as far as they are gathered.
+    words: Option<(Val<'c>, u32)>,
 }
 
 impl<'c> NativeRows<'c> {
+    /// Blocks that are read word by word from their rows.
+    pub fn direct(rows: Vec<Val<'c>>) -> Self {
+        Self { rows, words: None }
+    }
+
+    /// Blocks of `bytes` bytes whose whole words are gathered at `words` first: 64 bytes for each
+    /// word of 4.
+    pub fn gathered(k: &KernelBuilder<'c>, rows: Vec<Val<'c>>, words: Val<'c>, bytes: u32) -> Self {
+        let count = bytes / 4;
+        let direct = Self::direct(rows);
+        k.for_each(k.i64(count.into()), |word| {
+            let offset = k.mul(word, k.i64(4));
+            k.store(k.element(words, word, 64), direct.gather(k, Elem::I32, offset));
+        });
+        Self { words: Some((words, count)), ..direct }
+    }
+
     /// The four bytes at `offset` of each row's block, as 16 x i32.
     pub fn word(&self, k: &KernelBuilder<'c>, offset: u32) -> Val<'c> {
-        let mut words = k.zero(Elem::I32.x(16));
-        for (lane, &row) in (0..).zip(&self.rows) {
-            // Native blocks are aligned to 2 bytes at most.
-            let bytes = k.load(Elem::I8.x(4), k.offset(row, offset.into()));
-            let word = k.bitcast(bytes, Elem::I32.scalar());
-            words = k.insert(words, word, lane);
+        match self.words {
+            Some((words, count)) if offset % 4 == 0 && offset / 4 < count => {
+                k.load(Elem::I32.x(16), k.offset(words, (offset * 16).into()))
+            }
+            _ => self.gather(k, Elem::I32, k.i64(offset.into())),
         }
-        words
     }
 
     /// The 16 bits at `offset` of each row's block, as 16 x i16.
     pub fn half(&self, k: &KernelBuilder<'c>, offset: u32) -> Val<'c> {
-        let mut halves = k.zero(Elem::I16.x(16));
-        for (lane, &row) in (0..).zip(&self.rows) {
-            let bytes = k.load(Elem::I8.x(2), k.offset(row, offset.into()));
-            let half = k.bitcast(bytes, Elem::I16.scalar());
-            halves = k.insert(halves, half, lane);
+        match self.words {
+            Some((_, count)) if offset / 4 < count => {
+                let shift = k.int(Elem::I32, (8 * (offset % 4)).into());
+                k.trunc(k.shr(self.word(k, offset / 4 * 4), shift), Elem::I16)
+            }
+            _ => self.gather(k, Elem::I16, k.i64(offset.into())),
         }
-        halves
+    }
+
+    fn gather(&self, k: &KernelBuilder<'c>, elem: Elem, offset: Val<'c>) -> Val<'c> {
+        let mut lanes = k.zero(elem.x(16));
+        for (lane, &row) in (0..).zip(&self.rows) {
+            // Native blocks are aligned to 2 bytes at most.
+            let bytes = k.load(Elem::I8.x(elem.bytes()), k.at(row, offset));
+            lanes = k.insert(lanes, k.bitcast(bytes, elem.scalar()), lane);
+        }
+        lanes
     }
 }
 

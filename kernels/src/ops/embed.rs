@@ -88,7 +88,7 @@ impl<'c> Decoder<'c> {
             let block = b.imin(b.add(first, b.i64(lane.into())), last);
             b.element(native, block, bytes)
         };
-        let rows = NativeRows { rows: (0..GROUP_ROWS).map(row).collect() };
+        let rows = NativeRows::direct((0..GROUP_ROWS).map(row).collect());
         self.format.store_head(b, &rows, self.scales);
         for block in 0..self.blocks {
             self.format.store_scales(b, &rows, block, self.scales_of(b, block));

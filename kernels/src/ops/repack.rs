@@ -21,6 +21,8 @@ pub(super) fn build(k: &KernelBuilder<'_>, s: Repack) {
     let (source, target) = (k.operand(1), k.operand(2));
     let row_bytes = i64::try_from(s.format.row_bytes(s.k)).expect("rows fit memory");
     let group_bytes = i64::try_from(facts.group_bytes(s.k)).expect("groups fit memory");
+    // The words of a native block of 16 rows, for formats whose blocks are whole spans.
+    let words = k.scratch(if s.format.block().0 == SPAN { 16 * s.format.block().1 } else { 64 });
     let (begin, end) = k.share(k.i64(s.n.div_ceil(GROUP_ROWS).into()));
     k.for_between(begin, end, |group| {
         let first = k.mul(group, k.i64(GROUP_ROWS.into()));
@@ -30,7 +32,7 @@ pub(super) fn build(k: &KernelBuilder<'_>, s: Repack) {
         let group = k.element(target, group, group_bytes);
         k.for_each(k.i64(s.k.div_ceil(SPAN).into()), |span| {
             let at = k.element(group, span, facts.span_bytes().into());
-            pack_span(k, format, (s, &rows), span, at);
+            pack_span(k, format, (s, &rows, words), (span, at));
         });
     });
 }
@@ -39,9 +41,8 @@ pub(super) fn build(k: &KernelBuilder<'_>, s: Repack) {
 fn pack_span<'c>(
     k: &KernelBuilder<'c>,
     format: &dyn BlockFormat,
-    (s, rows): (Repack, &[Val<'c>]),
-    span: Val<'c>,
-    at: Val<'c>,
+    (s, rows, words): (Repack, &[Val<'c>], Val<'c>),
+    (span, at): (Val<'c>, Val<'c>),
 ) {
     let facts = format.facts();
     let (elements, bytes) = s.format.block();
@@ -50,7 +51,7 @@ fn pack_span<'c>(
     let block_at = |block: Val<'c>| k.element(blocks, block, facts.block_bytes().into());
     if elements == SPAN {
         let rows: Vec<_> = rows.iter().map(|&row| k.element(row, span, bytes)).collect();
-        let native = NativeRows { rows };
+        let native = NativeRows::gathered(k, rows, words, s.format.block().1);
         format.store_head(k, &native, at);
         for block in 0..SPAN / BLOCK {
             pack_block(k, format, &native, block, block_at(k.i64(block.into())));
@@ -64,7 +65,7 @@ fn pack_span<'c>(
     k.for_each(count, |block| {
         let index = k.add(first, block);
         let rows = rows.iter().map(|&row| k.element(row, index, bytes)).collect();
-        pack_block(k, format, &NativeRows { rows }, 0, block_at(block));
+        pack_block(k, format, &NativeRows::direct(rows), 0, block_at(block));
     });
 }
 

@@ -3,19 +3,17 @@ use crate::formats::packed_bytes;
 use crate::reference::activations;
 use crate::reference::matmul::{block_product, epilogue, float_product};
 use crate::reference::quantize::q8_row_bytes;
+use crate::reference::route;
 use crate::run::{Buffer, Runnable};
-use crate::spec::{Act, Epilogue, GatedMatmul, Matmul, Repack, RowClass, ToF32, WeightFormat};
+use crate::spec::{
+    Act, Epilogue, ExpertSum, GatedMatmul, Matmul, Repack, RowClass, ToF32, WeightFormat,
+};
 use crate::{KernelSpec, Target, compile};
 
-/// The kernel for this machine, after it was also made for every other target.
+/// The kernel for this machine.
 pub fn runnable(spec: KernelSpec) -> Runnable {
-    let here = Target::of_this_machine().unwrap();
-    let kernels = Target::ALL.map(|target| {
-        let kernels = compile(&[spec], target).unwrap_or_else(|e| panic!("{target:?}: {e}"));
-        (target, kernels)
-    });
-    let (_, kernels) = kernels.iter().find(|(target, _)| *target == here).unwrap();
-    Runnable::new(&kernels[0]).unwrap()
+    let target = Target::of_this_machine().unwrap();
+    Runnable::new(&compile(&[spec], target).unwrap()[0]).unwrap()
 }
 
 /// Weights as matrix kernels read them.
@@ -142,36 +140,57 @@ matmul_tests! {
     matmul_q6_k: Q6_K,
 }
 
-/// The largest quants with the largest activations stay exact: no i16 may saturate.
+/// The largest quants with the largest activations stay exact: no i16 may saturate. The four
+/// groups of 16 rows are of one byte each.
 #[test]
 fn extreme_quants_are_exact() {
+    let (n, k) = (64, 256);
+    let signs = |i: usize| if i % 3 == 0 { -1.0 } else { 1.0 };
+    let floats: Vec<f32> = (0..2 * k).map(|i| signs(i / k * i)).collect();
     for format in WeightFormat::ALL.into_iter().filter(|f| !f.is_float()) {
-        let (n, k) = (16, 256);
-        for byte in [0x00, 0x7f, 0x80, 0xff] {
-            let mut native = Random::new(1).weights(format, n, k);
-            let random = native.clone();
-            native.fill(byte);
-            restore_scales(format, &mut native, &random);
-            let signs = |i: usize| if i % 3 == 0 { -1.0 } else { 1.0 };
-            let input = Input::new(format, k, (0..2 * k).map(|i| signs(i / k * i)).collect());
-            let epilogue = Epilogue::default();
-            let spec =
-                Matmul { format, n: 16, k: 256, rows: RowClass::Few, epilogue, logits: true };
-            let mut y = Buffer::zeroed(2 * n * 4);
-            runnable(KernelSpec::Matmul(spec)).run(
-                &mut [
-                    &mut Buffer::step(2),
-                    &mut Buffer::of(&input.bytes),
-                    &mut packed(format, n, k, &native),
-                    &mut y,
-                ],
-                1,
-            );
-            let need: Vec<f32> = (0..2 * n)
-                .map(|i| input.product(i / n, native_row(format, k, &native, i % n)))
-                .collect();
-            assert_bits(y.as_ref(), &need, &format!("{format:?} of {byte:#x}"));
+        let random = Random::new(1).weights(format, n, k);
+        let mut native = random.clone();
+        let group_bytes = native.len() / 4;
+        for (group, byte) in native.chunks_mut(group_bytes).zip([0x00, 0x7f, 0x80, 0xff]) {
+            group.fill(byte);
         }
+        restore_scales(format, &mut native, &random);
+        let input = Input::new(format, k, floats.clone());
+        let spec = Matmul {
+            format,
+            n: n as u32,
+            k: k as u32,
+            rows: RowClass::Few,
+            epilogue: Epilogue::default(),
+            logits: true,
+        };
+        let mut y = Buffer::zeroed(2 * n * 4);
+        let mut weight = packed(format, n, k, &native);
+        let mut x = Buffer::of(&input.bytes);
+        runnable(KernelSpec::Matmul(spec))
+            .run(&mut [&mut Buffer::step(2), &mut x, &mut weight, &mut y], 1);
+        let need: Vec<f32> = (0..2 * n)
+            .map(|i| input.product(i / n, native_row(format, k, &native, i % n)))
+            .collect();
+        assert_bits(y.as_ref(), &need, &format!("{format:?}"));
+    }
+}
+
+/// Every kernel of this file is also made for the target that this machine may lack.
+#[test]
+fn all_formats_are_made_for_every_target() {
+    let (n, k, rows, epilogue) = (40, 512, RowClass::Many, Epilogue::default());
+    let specs: Vec<KernelSpec> = WeightFormat::ALL
+        .into_iter()
+        .flat_map(|format| {
+            let matmul = Matmul { format, n, k, rows, epilogue, logits: false };
+            let repack = KernelSpec::Repack(Repack { format, n, k });
+            let repack = (!format.is_float()).then_some(repack);
+            std::iter::once(KernelSpec::Matmul(matmul)).chain(repack)
+        })
+        .collect();
+    for target in Target::ALL {
+        compile(&specs, target).unwrap_or_else(|e| panic!("{target:?}: {e}"));
     }
 }
 
@@ -225,6 +244,51 @@ fn gated_products_equal_the_reference() {
     gated_equals_reference(WeightFormat::Q4_K, Act::Silu, true);
     gated_equals_reference(WeightFormat::Q8_0, Act::GeluTanh, false);
     gated_equals_reference(WeightFormat::F16, Act::Silu, false);
+}
+
+/// Against the products of every pair, summed by the reference; two rows share an expert.
+#[test]
+fn sums_of_experts_equal_the_reference() {
+    let (experts, top_k, n, rows) = (5usize, 2usize, 48usize, 3usize);
+    let ids = [4u32, 1, 0, 4, 2, 1];
+    for (format, k) in
+        [(WeightFormat::Q4_K, 512), (WeightFormat::Q8_0, 96), (WeightFormat::F16, 64)]
+    {
+        let mut random = Random::new(11);
+        let banks: Vec<Vec<u8>> = (0..experts).map(|_| random.weights(format, n, k)).collect();
+        let packed_banks: Vec<u8> =
+            banks.iter().flat_map(|b| packed(format, n, k, b).as_ref::<u8>().to_vec()).collect();
+        let input = Input::new(format, k, random.floats(rows * top_k * k));
+        let (weights, residual) = (random.floats(rows * top_k), random.floats(rows * n));
+        let down: Vec<f32> = (0..rows * top_k * n)
+            .map(|i| {
+                let bank = &banks[ids[i / n] as usize];
+                input.product(i / n, native_row(format, k, bank, i % n))
+            })
+            .collect();
+        for with in [false, true] {
+            let mut need = vec![0.0; rows * n];
+            for (row, y) in need.chunks_mut(n).enumerate() {
+                let pairs = row * top_k..(row + 1) * top_k;
+                let down = &down[pairs.start * n..pairs.end * n];
+                let residual = with.then(|| &residual[row * n..][..n]);
+                route::expert_combine(&weights[pairs], down, residual, y);
+            }
+            let [experts, top_k, n, k] = [experts, top_k, n, k].map(|x| x as u32);
+            let s = ExpertSum { format, experts, top_k, n, k, residual: with };
+            let mut operands = vec![
+                Buffer::step(rows as u32),
+                Buffer::of(&ids),
+                Buffer::of(&weights),
+                Buffer::of(&input.bytes),
+                Buffer::of(&packed_banks),
+            ];
+            operands.extend(with.then(|| Buffer::of(&residual)));
+            operands.push(Buffer::zeroed(need.len() * 4));
+            runnable(KernelSpec::ExpertSum(s)).run(&mut operands.iter_mut().collect::<Vec<_>>(), 2);
+            assert_bits(operands[operands.len() - 1].as_ref(), &need, &format!("{s:?}"));
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 use super::products::runnable;
 use super::random::{Random, quantize_rows};
 use crate::KernelSpec;
+use crate::ops::dispatch::DispatchLayout;
 use crate::reference::quantize::q8_row_bytes;
 use crate::reference::{activations, norm, rope, route};
 use crate::run::Buffer;
@@ -83,7 +84,7 @@ fn norms_equal_the_reference_in_every_fold() {
                 continue;
             }
             for fold in [NormFold::None, NormFold::AddBefore, NormFold::AddAfter] {
-                let s = RmsNorm { k: k as u32, eps: F32::from(EPS), fold, quantize };
+                let s = RmsNorm { k: k as u32, eps: F32::from(EPS), fold, quantize, keep: false };
                 let spec = KernelSpec::RmsNorm(s);
                 let (want, operands) = norm_case(&x, &other, &gain, fold);
                 let want = if quantize { quantize_rows(&want, k) } else { bytes_of(&want) };
@@ -119,11 +120,31 @@ fn norm_case(x: &[f32], other: &[f32], gain: &[f32], fold: NormFold) -> (Vec<f32
 }
 
 #[test]
+fn a_norm_keeps_the_rows_that_it_quantises() {
+    let (k, mut random) = (288usize, Random::new(10));
+    let (x, gain) = (hostile(&mut random, k), random.floats(k));
+    let (want, mut operands) = norm_case(&x, &x, &gain, NormFold::None);
+    let s = RmsNorm {
+        k: k as u32,
+        eps: F32::from(EPS),
+        fold: NormFold::None,
+        quantize: true,
+        keep: true,
+    };
+    let [x, gain] = &mut operands[..] else { panic!("x and gain") };
+    let (mut kept, mut y) = (Buffer::zeroed(4 * ROWS * k), Buffer::zeroed(ROWS * q8_row_bytes(k)));
+    let mut step = Buffer::step(ROWS as u32);
+    runnable(KernelSpec::RmsNorm(s)).run(&mut [&mut step, x, gain, &mut kept, &mut y], 2);
+    assert_eq!(bytes_of(kept.as_ref()), bytes_of(&want));
+    assert_eq!(y.as_ref::<u8>(), quantize_rows(&want, k));
+}
+
+#[test]
 fn the_sum_before_a_norm_is_written_back_in_place() {
     let (k, mut random) = (64usize, Random::new(3));
     let (a, b) = (random.floats(k), random.floats(k));
     let fold = NormFold::AddBefore;
-    let s = RmsNorm { k: k as u32, eps: F32::from(EPS), fold, quantize: false };
+    let s = RmsNorm { k: k as u32, eps: F32::from(EPS), fold, quantize: false, keep: false };
     let kernel = runnable(KernelSpec::RmsNorm(s));
     let (mut h, mut b_buffer) = (Buffer::of(&a), Buffer::of(&b));
     let (mut gain, mut y) = (Buffer::of(&vec![1.0f32; k]), Buffer::zeroed(4 * k));
@@ -218,8 +239,8 @@ fn routing_equals_the_reference_with_ties() {
             }
         }
         logits[experts..2 * experts].fill(0.5);
-        for renormalize in [false, true] {
-            let s = Route { experts: experts as u32, top_k: top_k as u32, renormalize };
+        for (renormalize, dispatch) in [(false, false), (true, false), (true, true)] {
+            let s = Route { experts: experts as u32, top_k: top_k as u32, renormalize, dispatch };
             let kernel = runnable(KernelSpec::Route(s));
             let (mut ids, mut weights) = (vec![0; ROWS * top_k], vec![0.0; ROWS * top_k]);
             for row in 0..ROWS {
@@ -231,9 +252,14 @@ fn routing_equals_the_reference_with_ties() {
             let [found_ids, found_weights] = &mut found;
             let mut step = Buffer::step(ROWS as u32);
             let mut logits = Buffer::of(&logits);
-            kernel.run(&mut [&mut step, &mut logits, found_ids, found_weights], 2);
+            let layout = DispatchLayout { experts: s.experts, top_k: s.top_k };
+            let mut list = Buffer::zeroed(layout.bytes(ROWS as u32) as usize);
+            kernel.run(&mut [&mut step, &mut logits, found_ids, found_weights, &mut list], 2);
             assert_eq!(found[0].as_ref::<u32>(), ids, "{s:?}");
             assert_eq!(bytes_of(found[1].as_ref()), bytes_of(&weights), "{s:?}");
+            if dispatch {
+                assert_dispatched(&list, layout, &ids);
+            }
         }
     }
 }
@@ -241,21 +267,25 @@ fn routing_equals_the_reference_with_ties() {
 #[test]
 fn dispatch_sorts_pairs_by_expert() {
     let (experts, top_k, mut random) = (37u32, 3u32, Random::new(8));
-    let layout = crate::ops::dispatch::DispatchLayout { experts, top_k };
+    let layout = DispatchLayout { experts, top_k };
     for rows in [0u32, 1, 5, 50] {
         let first: Vec<u32> = (0..rows).map(|_| (random.word() % 12) as u32).collect();
         let ids: Vec<u32> = first.iter().flat_map(|e| [*e, e + 12, e + 24]).collect();
-        let want = route::dispatch(&ids, experts as usize);
         let kernel = runnable(KernelSpec::Dispatch(Dispatch { experts, top_k }));
         let mut list = Buffer::zeroed(layout.bytes(rows) as usize);
         kernel.run(&mut [&mut Buffer::step(rows), &mut Buffer::of(&ids), &mut list], 2);
-        let words = list.as_ref::<u32>();
-        let field = |at: u64, count: usize| &words[at as usize / 4..][..count];
-        assert_eq!(field(layout.active(), 1)[0] as usize, want.active.len());
-        assert_eq!(field(layout.offsets(), want.offsets.len()), want.offsets);
-        assert_eq!(field(layout.active_ids(), want.active.len()), want.active);
-        assert_eq!(field(layout.pairs(), want.pairs.len()), want.pairs);
+        assert_dispatched(&list, layout, &ids);
     }
+}
+
+fn assert_dispatched(list: &Buffer, layout: DispatchLayout, ids: &[u32]) {
+    let want = route::dispatch(ids, layout.experts as usize);
+    let words = list.as_ref::<u32>();
+    let field = |at: u64, count: usize| &words[at as usize / 4..][..count];
+    assert_eq!(field(layout.active(), 1)[0] as usize, want.active.len());
+    assert_eq!(field(layout.offsets(), want.offsets.len()), want.offsets);
+    assert_eq!(field(layout.active_ids(), want.active.len()), want.active);
+    assert_eq!(field(layout.pairs(), want.pairs.len()), want.pairs);
 }
 
 #[test]
