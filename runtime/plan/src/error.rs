@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use crate::trust::Distrust;
+
 /// Why a plan was refused. It is checked whole on opening; nothing has been allocated or launched.
 ///
 /// `section` is the name of a section, `row` counts from 0 in it, `field` is a field of its row.
@@ -31,7 +33,7 @@ pub enum PlanError {
     Limit { at: At, field: &'static str, found: u64, relation: Relation, limit: u64 },
     Utf8 { at: At },
     Opcode { command: usize, opcode: &'static str, device: &'static str },
-    Writable { path: PathBuf, mode: u32 },
+    Untrusted { path: PathBuf, distrust: Distrust },
     WeightFile { path: PathBuf, error: io::Error },
     WeightFileBytes { path: PathBuf, found: u64, needed: u64 },
     WeightFileHeader { path: PathBuf, found: u64, needed: u64 },
@@ -79,12 +81,9 @@ impl fmt::Display for PlanError {
             | Self::Format { .. }
             | Self::FileBytes { .. }
             | Self::Checksum { .. } => self.file(f),
-            Self::Writable { path, mode } => write!(
-                f,
-                "plan {} can be written by every user (mode {mode:o}) and holds machine code: \
-                 run `chmod o-w` on it if you trust what is in it",
-                path.display()
-            ),
+            Self::Untrusted { path, distrust } => {
+                write!(f, "plan {} holds machine code and {distrust}", path.display())
+            }
             Self::WeightFile { path, error } => write!(
                 f,
                 "weight file {}: {error}; put it there, or compile again with its new path",

@@ -7,11 +7,13 @@ mod error;
 mod image;
 pub mod layout;
 mod open;
+mod trust;
 mod write;
 
 pub use error::{At, PlanError, Relation};
 pub use image::PlanImage;
 pub use open::Plan;
+pub use trust::Distrust;
 pub use write::write_plan_file;
 
 /// FNV-1a 64 over `bytes`.

@@ -1,10 +1,10 @@
 //! Opening a plan: mapped, checked whole, then read through typed slices.
-#![allow(unsafe_code, reason = "a plan is mapped")]
+#![allow(unsafe_code, reason = "a plan is mapped; asks who runs this process")]
 
-use std::fs::File as FsFile;
+use std::fs::{File as FsFile, Metadata};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use bytemuck::Pod;
@@ -16,6 +16,7 @@ use crate::layout::{
     Arg, Command, Device, File, Kernel, Model, NONE, Name, Part, Provenance, Schedule, Space,
     State, Target, Text, Weight, section,
 };
+use crate::trust::{Distrust, User};
 
 /// A plan that has been checked: every row number, code and range in it is good.
 pub struct Plan {
@@ -75,25 +76,55 @@ macro_rules! accessors {
     )*};
 }
 
+fn user_of_process() -> User {
+    // SAFETY: both only return a number, and always do.
+    unsafe { User { user: libc::geteuid(), group: libc::getegid() } }
+}
+
+/// The regular file at `path`, and what is known of it.
+fn open_file(path: &Path) -> Result<(FsFile, Metadata), PlanError> {
+    let refuse = |error| PlanError::Io { path: path.to_owned(), error };
+    let file = FsFile::open(path).map_err(refuse)?;
+    let found = file.metadata().map_err(refuse)?;
+    if !found.is_file() {
+        return Err(refuse(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")));
+    }
+    Ok((file, found))
+}
+
 impl Plan {
-    /// Maps the plan at `path` and checks all of it.
+    /// Maps the plan at `path` and checks all of it, to be looked at.
     ///
     /// # Errors
     /// The first fault found, in the order of the file. The weight files are not looked at, see
-    /// [`Plan::check_files`]; nor is who may write the plan, see [`Plan::check_trust`].
+    /// [`Plan::check_files`]; nor is who may write the plan, see [`Plan::open_trusted`].
     pub fn open(path: &Path) -> Result<Self, PlanError> {
-        let refuse = |error| PlanError::Io { path: path.to_owned(), error };
-        let file = FsFile::open(path).map_err(refuse)?;
-        let kind = file.metadata().map_err(refuse)?;
-        if !kind.is_file() {
-            return Err(refuse(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")));
+        let (file, found) = open_file(path)?;
+        Self::map(path, &file, found.len())
+    }
+
+    /// As [`Plan::open`], for a plan whose machine code is to be run: refuses one that somebody
+    /// other than the user and root may write.
+    ///
+    /// # Errors
+    /// As [`Plan::open`], and [`PlanError::Untrusted`]. The file that was opened is judged, not
+    /// what stands at `path` at another time.
+    pub fn open_trusted(path: &Path) -> Result<Self, PlanError> {
+        let (file, found) = open_file(path)?;
+        if let Some(distrust) = Distrust::of(&found, user_of_process()) {
+            return Err(PlanError::Untrusted { path: path.to_owned(), distrust });
         }
-        if kind.len() == 0 {
+        Self::map(path, &file, found.len())
+    }
+
+    fn map(path: &Path, file: &FsFile, bytes: u64) -> Result<Self, PlanError> {
+        if bytes == 0 {
             return Err(PlanError::TooShort { found_bytes: 0, needed_bytes: 64 });
         }
         // SAFETY: the mapping is private and read-only. That nobody rewrites the file in place is
         // what trust in a plan means: `write_plan_file` replaces a plan by rename.
-        let map = unsafe { Mmap::map(&file) }.map_err(refuse)?;
+        let map = unsafe { Mmap::map(file) };
+        let map = map.map_err(|error| PlanError::Io { path: path.to_owned(), error })?;
         Self::check(Bytes::Mapped(map))
     }
 
@@ -112,20 +143,6 @@ impl Plan {
         let plan = Self { bytes, sections };
         check::contents(&plan)?;
         Ok(plan)
-    }
-
-    /// Refuses a plan that every user of the machine may change: it holds machine code.
-    ///
-    /// # Errors
-    /// [`PlanError::Writable`] with the file's mode.
-    pub fn check_trust(path: &Path) -> Result<(), PlanError> {
-        let found = std::fs::metadata(path)
-            .map_err(|error| PlanError::Io { path: path.to_owned(), error })?;
-        let mode = found.permissions().mode() & 0o7777;
-        if mode & 0o002 != 0 {
-            return Err(PlanError::Writable { path: path.to_owned(), mode });
-        }
-        Ok(())
     }
 
     /// Compares each file of the plan with the one it was compiled from, by size and by

@@ -4,7 +4,7 @@
 mod small;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 
 use strata_plan::layout::{Header, NONE, Run, Schedule, Space, opcode, section, space, text};
@@ -64,14 +64,38 @@ fn a_new_plan_replaces_the_old_one_and_a_failure_keeps_it() {
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "no temporary file is left");
 }
 
+/// Somebody who knows the name of the temporary file has put a link and a file there.
+#[test]
+fn planted_temporary_files_are_left_alone() {
+    let folder = folder("planted");
+    let path = folder.join("a.plan");
+    let planted =
+        |attempt| folder.join(format!(".a.plan.{}.{attempt}.partial", std::process::id()));
+    fs::write(folder.join("victim"), "kept").unwrap();
+    symlink(folder.join("victim"), planted(0)).unwrap();
+    fs::write(planted(1), "theirs").unwrap();
+    write_plan_file(&path, &small::image()).unwrap();
+    Plan::open_trusted(&path).unwrap();
+    assert_eq!(fs::symlink_metadata(&path).unwrap().permissions().mode() & 0o7133, 0);
+    assert!(planted(0).is_symlink());
+    assert_eq!(fs::read(folder.join("victim")).unwrap(), b"kept");
+    assert_eq!(fs::read(planted(1)).unwrap(), b"theirs");
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 4);
+}
+
 #[test]
 fn trust_is_asked_for_with_the_mode() {
     let path = folder("trust").join("small.plan");
     write_plan_file(&path, &small::image()).unwrap();
-    Plan::check_trust(&path).unwrap();
+    Plan::open_trusted(&path).unwrap();
+    // The link's own mode, which is 777, says nothing.
+    let link = path.with_file_name("link.plan");
+    symlink(&path, &link).unwrap();
+    Plan::open_trusted(&link).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
-    let error = Plan::check_trust(&path).unwrap_err().to_string();
+    let error = Plan::open_trusted(&link).unwrap_err().to_string();
     assert!(error.contains("(mode 666)") && error.contains("chmod o-w"), "{error}");
+    Plan::open(&path).expect("may be looked at");
 }
 
 #[test]

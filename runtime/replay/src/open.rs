@@ -45,8 +45,7 @@ impl Engine {
         options: &EngineOptions,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self, ReplayError> {
-        Plan::check_trust(path)?;
-        let plan = Plan::open(path)?;
+        let plan = Plan::open_trusted(path)?;
         check_files(&plan, path)?;
         let target = *choose_target(&plan, cpu_features())?;
         let states = States::new(&plan);

@@ -1,7 +1,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use strata_plan::layout::cpu_feature;
-use strata_plan::{Plan, PlanError};
+use strata_plan::{Distrust, Plan, PlanError};
 
 use super::{TestPlan, rows};
 use crate::open::choose_target;
@@ -70,7 +70,10 @@ fn a_plan_that_others_can_write_is_refused() {
     let plan = TestPlan::new("trust");
     std::fs::set_permissions(&plan.path, std::fs::Permissions::from_mode(0o646)).unwrap();
     let error = refusal(&plan, &EngineOptions::default());
-    assert!(matches!(error, ReplayError::Plan(PlanError::Writable { mode: 0o646, .. })));
+    let distrust = Distrust::Others { mode: 0o646 };
+    assert!(
+        matches!(error, ReplayError::Plan(PlanError::Untrusted { distrust: d, .. }) if d == distrust)
+    );
     assert!(error.to_string().contains("chmod o-w"), "{error}");
 }
 
