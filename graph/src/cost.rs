@@ -55,6 +55,15 @@ pub fn cost(op: &Op, operands: &[TensorType], results: &[TensorType]) -> Cost {
                 flops: 2 * banks * width * results[0].elements(),
             }
         }
+        Op::ExpertSum { .. } => {
+            let (x, down) = (&operands[0], &operands[3]);
+            let others = bytes_of(operands) - down.bytes() + bytes_of(results);
+            let terms = 2 * x.row_count() * u64::from(down.dims()[1]);
+            Cost {
+                bytes: others + reached(down, x.row_count()),
+                flops: terms * (u64::from(down.last_dim()) + 1),
+            }
+        }
         // Rows that are appended are read once and written once.
         Op::StateAppend {} => Cost { bytes: 2 * all, flops: 0 },
         Op::AttentionPrologue { .. } => {
@@ -65,8 +74,9 @@ pub fn cost(op: &Op, operands: &[TensorType], results: &[TensorType]) -> Cost {
         Op::ExpertCombine { .. } => Cost { bytes: all, flops: 2 * operands[0].elements() },
         Op::RmsNorm { .. }
         | Op::RmsNormQuantize { .. }
+        | Op::RmsNormBoth { .. }
         | Op::RmsNormAdd { .. }
-        | Op::HeadNorm { .. } => Cost { bytes: all, flops: 4 * elements },
+        | Op::HeadNorm { .. } => Cost { bytes: all, flops: 4 * operands[0].elements() },
         _ => Cost { bytes: all, flops: elements },
     }
 }

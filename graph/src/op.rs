@@ -128,6 +128,8 @@ ops! {
     /// f32 to 8-bit activations.
     Quantize "quantize" { };
     RmsNormQuantize "rms_norm_quantize" { eps: f32 };
+    /// An RMS norm in f32, and the same rows in 8 bit.
+    RmsNormBoth "rms_norm_both" { eps: f32 };
     /// `residual + rms_norm(x) * gain`.
     RmsNormAdd "rms_norm_add" { eps: f32 };
     /// `act(a) * b`.
@@ -140,10 +142,14 @@ ops! {
     };
     /// The rows of each expert, sorted by expert.
     ExpertDispatch "expert_dispatch" { experts: u16 };
+    /// Gives what `route` does, and what `expert_dispatch` makes of the ids.
+    RouteDispatch "route_dispatch" { top_k: u16, norm: bool };
     ExpertGated "expert_gated" { act: Activation, quantize: bool };
     ExpertDown "expert_down" { };
     /// Weighted sum of a row's experts, then `+ residual` if the flag says so.
     ExpertCombine "expert_combine" { residual: bool };
+    /// `expert_down` and `expert_combine` without the rows between them.
+    ExpertSum "expert_sum" { residual: bool };
 }
 
 const _: () = assert!(size_of::<Op>() <= 16);

@@ -17,7 +17,10 @@ pub fn operand_names(op: &Op) -> Vec<&'static str> {
         Op::Embed { .. } => vec!["table"],
         Op::RopeAngles { .. } => vec!["inverse_frequencies"],
         Op::GatherRows {} | Op::Silu {} | Op::Gelu {} | Op::Quantize {} => vec!["x"],
-        Op::RmsNorm { .. } | Op::HeadNorm { .. } | Op::RmsNormQuantize { .. } => vec!["x", "gain"],
+        Op::RmsNorm { .. }
+        | Op::HeadNorm { .. }
+        | Op::RmsNormQuantize { .. }
+        | Op::RmsNormBoth { .. } => vec!["x", "gain"],
         Op::RmsNormAdd { .. } => vec!["x", "gain", "residual"],
         Op::Rope { .. } => vec!["x", "angles"],
         Op::Matmul { bias, residual } => {
@@ -26,7 +29,7 @@ pub fn operand_names(op: &Op) -> Vec<&'static str> {
         Op::StateAppend {} => vec!["state", "keys", "values"],
         Op::Attention { .. } => vec!["queries", "state"],
         Op::Add {} | Op::Mul {} | Op::ActMul { .. } => vec!["a", "b"],
-        Op::Route { .. } => vec!["logits"],
+        Op::Route { .. } | Op::RouteDispatch { .. } => vec!["logits"],
         Op::ExpertMlp { .. } => vec!["x", "ids", "weights", "gate", "up", "down"],
         Op::GatedMatmul { .. } => vec!["x", "gate", "up"],
         Op::AttentionPrologue { norm, .. } => with(
@@ -37,6 +40,9 @@ pub fn operand_names(op: &Op) -> Vec<&'static str> {
         Op::ExpertGated { .. } => vec!["x", "dispatch", "gate", "up"],
         Op::ExpertDown {} => vec!["x", "dispatch", "down"],
         Op::ExpertCombine { residual } => with(&["x", "weights"], &[(residual, &["residual"])]),
+        Op::ExpertSum { residual } => {
+            with(&["x", "ids", "weights", "down"], &[(residual, &["residual"])])
+        }
     }
 }
 
@@ -190,6 +196,7 @@ pub fn result_types(
         | Op::ActMul { .. }
         | Op::RmsNorm { .. }
         | Op::RmsNormQuantize { .. }
+        | Op::RmsNormBoth { .. }
         | Op::RmsNormAdd { .. } => row_results(op, &check, rows, logit_rows),
         Op::HeadNorm { .. }
         | Op::Rope { .. }
@@ -199,11 +206,13 @@ pub fn result_types(
         Op::Matmul { .. }
         | Op::GatedMatmul { .. }
         | Op::Route { .. }
+        | Op::RouteDispatch { .. }
         | Op::ExpertMlp { .. }
         | Op::ExpertDispatch { .. }
         | Op::ExpertGated { .. }
         | Op::ExpertDown {}
-        | Op::ExpertCombine { .. } => product_results(op, &check),
+        | Op::ExpertCombine { .. }
+        | Op::ExpertSum { .. } => product_results(op, &check),
     }
 }
 
@@ -243,6 +252,11 @@ fn row_results(
                 Op::ActMul { quantize, .. } => x.with_dtype(float_or_q8(quantize)),
                 _ => x,
             }
+        }
+        Op::RmsNormBoth { .. } => {
+            check.f32(0)?;
+            check.vector(1, x.last_dim())?;
+            return Ok(vec![x, quantised]);
         }
         Op::RmsNorm { .. } | Op::RmsNormQuantize { .. } | Op::RmsNormAdd { .. } => {
             check.f32(0)?;
@@ -352,23 +366,16 @@ fn product_results(op: &Op, check: &Check<'_>) -> Result<Vec<TensorType>, ShapeE
             check.dims(2, check.types[1])?;
             Ok(vec![replace_last(x, float_or_q8(quantize), check.types[1].dims()[0])])
         }
-        Op::Route { top_k, .. } => {
-            check.f32(0)?;
-            check.rank(0, 2)?;
-            check.attribute("top_k", top_k, "1 to the number of experts", |k| {
-                k != 0 && k <= x.last_dim()
-            })?;
-            let dims = [x.dims()[0], u32::from(top_k)];
-            Ok(vec![TensorType::new(DType::U32, &dims), TensorType::new(DType::F32, &dims)])
+        Op::Route { top_k, .. } => routed(check, top_k).map(Vec::from),
+        Op::RouteDispatch { top_k, .. } => {
+            let [ids, weights] = routed(check, top_k)?;
+            Ok(vec![ids, weights, dispatch_list(ids, x.last_dim())])
         }
         Op::ExpertMlp { .. } => expert_mlp(check),
         Op::ExpertDispatch { experts } => {
             check.u32(0)?;
             check.rank(0, 2)?;
-            // A count that does not fit is caught where the number of pairs is compared.
-            let pairs = x.dims()[0].saturating_mul(x.last_dim());
-            let words = pairs.saturating_add(2 + u32::from(experts));
-            Ok(vec![TensorType::new(DType::U32, &[words, 1])])
+            Ok(vec![dispatch_list(x, experts.into())])
         }
         Op::ExpertGated { quantize, .. } => expert_gated(check, quantize),
         Op::ExpertDown {} => {
@@ -381,20 +388,55 @@ fn product_results(op: &Op, check: &Check<'_>) -> Result<Vec<TensorType>, ShapeE
         }
         Op::ExpertCombine { residual } => {
             check.f32(0)?;
-            check.f32(1)?;
-            check.rank(1, 2)?;
-            let [rows, top_k] = [check.types[1].dims()[0], check.types[1].last_dim()];
-            let pairs = TensorType::new(DType::F32, &[rows.saturating_mul(top_k), x.last_dim()]);
-            check.dims(0, pairs)?;
-            let result = TensorType::new(DType::F32, &[rows, x.last_dim()]);
-            if residual {
-                check.f32(2)?;
-                check.dims(2, result)?;
-            }
-            Ok(vec![result])
+            summed(check, 1, x.last_dim(), residual.then_some(2))
+        }
+        Op::ExpertSum { residual } => {
+            check.u32(1)?;
+            check.dims(1, check.types[2])?;
+            check.product(0, 3)?;
+            check.rank(3, 3)?;
+            summed(check, 2, check.types[3].dims()[1], residual.then_some(4))
         }
         _ => unreachable!("result_types sends only products here"),
     }
+}
+
+/// Ids and weights of the experts of each row of logits.
+fn routed(check: &Check<'_>, top_k: u16) -> Result<[TensorType; 2], ShapeError> {
+    let logits = check.types[0];
+    check.f32(0)?;
+    check.rank(0, 2)?;
+    check.attribute("top_k", top_k, "1 to the number of experts", |k| {
+        k != 0 && k <= logits.last_dim()
+    })?;
+    let dims = [logits.dims()[0], u32::from(top_k)];
+    Ok([TensorType::new(DType::U32, &dims), TensorType::new(DType::F32, &dims)])
+}
+
+fn dispatch_list(ids: TensorType, experts: u32) -> TensorType {
+    // A count that does not fit is caught where the number of pairs is compared.
+    let pairs = ids.dims()[0].saturating_mul(ids.last_dim());
+    TensorType::new(DType::U32, &[pairs.saturating_add(experts.saturating_add(2)), 1])
+}
+
+/// One row of `width` for the pairs of each row of `weights`; operand 0 has a row for each pair.
+fn summed(
+    check: &Check<'_>,
+    weights: usize,
+    width: u32,
+    residual: Option<usize>,
+) -> Result<Vec<TensorType>, ShapeError> {
+    check.f32(weights)?;
+    check.rank(weights, 2)?;
+    let [rows, top_k] = [check.types[weights].dims()[0], check.types[weights].last_dim()];
+    let x = check.types[0];
+    check.dims(0, TensorType::new(x.dtype, &[rows.saturating_mul(top_k), x.last_dim()]))?;
+    let result = TensorType::new(DType::F32, &[rows, width]);
+    if let Some(residual) = residual {
+        check.f32(residual)?;
+        check.dims(residual, result)?;
+    }
+    Ok(vec![result])
 }
 
 /// Gate and up `[experts, intermediate, hidden]`, down `[experts, hidden, intermediate]`.

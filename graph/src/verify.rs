@@ -21,7 +21,7 @@ pub use error::{Fault, Place, VerifyError};
 type NodeRule = fn(&Graph, &Node<'_>, &mut Vec<Fault>);
 
 /// Rules of nodes; each looks at one node at a time. What spans nodes is in [`states`].
-const NODE_RULES: &[NodeRule] = &[operand_sources, row_counts, dispatched_experts];
+const NODE_RULES: &[NodeRule] = &[operand_sources, row_counts, dispatched_experts, summed_experts];
 
 /// Checks `graph` against all rules.
 ///
@@ -148,11 +148,30 @@ fn row_counts(graph: &Graph, node: &Node<'_>, faults: &mut Vec<Fault>) {
 }
 
 /// Rows of the router behind a dispatch, and the number of experts it sorts for.
-fn dispatch(graph: &Graph, value: ValueId) -> Option<(u32, u16)> {
+fn dispatch(graph: &Graph, value: ValueId) -> Option<(u32, u32)> {
     let node = graph.producer(value)?;
-    let &Op::ExpertDispatch { experts } = node.op else { return None };
-    let ids = graph.ty(node.operands[0]);
-    Some((ids.dims()[0], experts))
+    let (rows, width) =
+        (graph.ty(node.operands[0]).dims()[0], graph.ty(node.operands[0]).last_dim());
+    match *node.op {
+        Op::ExpertDispatch { experts } => Some((rows, experts.into())),
+        Op::RouteDispatch { .. } if node.results().nth(2) == Some(value) => Some((rows, width)),
+        _ => None,
+    }
+}
+
+/// The ids that `expert_sum` reads are a router's, over as many experts as the bank holds.
+fn summed_experts(graph: &Graph, node: &Node<'_>, faults: &mut Vec<Fault>) {
+    let Op::ExpertSum { .. } = node.op else { return };
+    let need = graph.ty(node.operands[3]).dims()[0];
+    let router = graph.producer(node.operands[1]).filter(|router| {
+        matches!(router.op, Op::Route { .. } | Op::RouteDispatch { .. })
+            && router.result() == node.operands[1]
+    });
+    match router.map(|router| graph.ty(router.operands[0]).last_dim()) {
+        Some(found) if found != need => faults.push(Fault::Experts { found, need }),
+        Some(_) => {}
+        None => faults.push(Fault::Source { operand: "ids", need: "a router's" }),
+    }
 }
 
 /// The dispatch sorts for as many experts as the bank holds.
@@ -162,9 +181,7 @@ fn dispatched_experts(graph: &Graph, node: &Node<'_>, faults: &mut Vec<Fault>) {
     }
     let need = graph.ty(node.operands[2]).dims()[0];
     match dispatch(graph, node.operands[1]) {
-        Some((_, experts)) if u32::from(experts) != need => {
-            faults.push(Fault::Experts { found: u32::from(experts), need });
-        }
+        Some((_, found)) if found != need => faults.push(Fault::Experts { found, need }),
         Some(_) => {}
         None => faults.push(Fault::Source { operand: "dispatch", need: "an expert_dispatch" }),
     }

@@ -25,7 +25,8 @@ fn main() {
         }
     }
     for k in [1536u32, 4096] {
-        let norm = RmsNorm { k, eps: F32::from(1e-6), fold: NormFold::None, quantize: false };
+        let (eps, fold) = (F32::from(1e-6), NormFold::None);
+        let norm = RmsNorm { k, eps, fold, quantize: false, keep: false };
         row_op("norm", KernelSpec::RmsNorm(norm), k, 3);
         row_op("norm+q8", KernelSpec::RmsNorm(RmsNorm { quantize: true, ..norm }), k, 3);
         row_op("quantize", KernelSpec::Quantize(Quantize { k }), k, 2);

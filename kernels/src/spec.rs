@@ -10,12 +10,10 @@ mod rows;
 mod sequence;
 
 pub use matrix::{
-    Epilogue, ExpertDown, ExpertGated, GatedMatmul, Matmul, Repack, RowClass, ToF32,
+    Epilogue, ExpertDown, ExpertGated, ExpertSum, GatedMatmul, Matmul, Repack, RowClass, ToF32,
 };
-pub use rows::{
-    ActMul, Embed, GatherRows, Mul, NormFold, Quantize, RmsNorm, RopeAngles, Scale,
-};
-pub use sequence::{AttnPrologue, Attention, Dispatch, ExpertCombine, Route};
+pub use rows::{ActMul, Embed, GatherRows, Mul, NormFold, Quantize, RmsNorm, RopeAngles, Scale};
+pub use sequence::{Attention, AttnPrologue, Dispatch, ExpertCombine, Route};
 
 use serde::{Deserialize, Serialize};
 use strata_graph::DType;
@@ -148,6 +146,7 @@ pub enum KernelSpec {
     GatedMatmul(GatedMatmul),
     ExpertGated(ExpertGated),
     ExpertDown(ExpertDown),
+    ExpertSum(ExpertSum),
     Repack(Repack),
     ToF32(ToF32),
     Add(Add),

@@ -118,6 +118,9 @@ fn arena_bytes(graph: &Graph, value: ValueId) -> u64 {
     let ty = graph.ty(value);
     let dispatch = graph.producer(value).and_then(|node| match *node.op {
         Op::ExpertDispatch { experts } => Some((u32::from(experts), graph.ty(node.operands[0]))),
+        Op::RouteDispatch { .. } if node.results().nth(2) == Some(value) => {
+            Some((graph.ty(node.operands[0]).last_dim(), graph.ty(node.result())))
+        }
         _ => None,
     });
     match dispatch {

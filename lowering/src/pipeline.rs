@@ -39,6 +39,9 @@ pub const PASSES: &[&str] = &[
     "fuse_norm_add",
     "fuse_residual_add",
     "fuse_norm_quantize",
+    "fuse_norm_both",
+    "fuse_expert_sum",
+    "fuse_route_dispatch",
     "fuse_attention_prologue",
     "fuse_attention_quantize",
     "order_nodes",
@@ -92,6 +95,12 @@ const REWRITES: &[(&str, GraphPass)] = &[
     ("fuse_norm_add", fuse::fuse_norm_add),
     ("fuse_residual_add", fuse::fuse_residual_add),
     ("fuse_norm_quantize", fuse::fuse_norm_quantize),
+    // Behind the norms that nothing reads in f32.
+    ("fuse_norm_both", fuse::fuse_norm_both),
+    // Behind residual sums, which the sum of experts takes along.
+    ("fuse_expert_sum", fuse::fuse_expert_sum),
+    // Behind the sum of experts, which finds the ids through the dispatch.
+    ("fuse_route_dispatch", fuse::fuse_route_dispatch),
     // Before attention + quantize, which would hide which attention reads a state.
     ("fuse_attention_prologue", fuse::fuse_attention_prologue),
     ("fuse_attention_quantize", fuse::fuse_attention_quantize),

@@ -7,8 +7,8 @@ use strata_kernels::KernelSpec;
 use strata_kernels::ops::kv::KvLayout;
 use strata_kernels::spec::{
     Act, ActMul, Add, Attention, AttnPrologue, Dispatch, Embed, Epilogue, ExpertCombine,
-    ExpertDown, ExpertGated, F32, GatedMatmul, GatherRows, Matmul, Mul, NormFold, Quantize,
-    RmsNorm, RopeAngles, Route, RowClass, WeightFormat,
+    ExpertDown, ExpertGated, ExpertSum, F32, GatedMatmul, GatherRows, Matmul, Mul, NormFold,
+    Quantize, RmsNorm, RopeAngles, Route, RowClass, WeightFormat,
 };
 
 use crate::compute_lifetimes::window_name;
@@ -18,7 +18,7 @@ use crate::report::PassReport;
 use crate::states::{Paging, StatePlaces};
 
 /// Windows of at most this many rows are bound by reading weights.
-const FEW_ROWS: u32 = 8;
+pub(crate) const FEW_ROWS: u32 = 8;
 
 /// An argument of a launch, before it has an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,10 +92,12 @@ impl Selector<'_> {
                 Ok(self.attention(node))
             }
             Op::Route { .. }
+            | Op::RouteDispatch { .. }
             | Op::ExpertDispatch { .. }
             | Op::ExpertGated { .. }
             | Op::ExpertDown {}
-            | Op::ExpertCombine { .. } => self.experts(node),
+            | Op::ExpertCombine { .. }
+            | Op::ExpertSum { .. } => self.experts(node),
             Op::HeadNorm { .. } | Op::Rope { .. } | Op::StateAppend {} => Err(self.no_kernel(
                 node,
                 "head norms, rope and append in the form that fuse_attention_prologue takes: \
@@ -174,6 +176,13 @@ impl Selector<'_> {
         all.extend_from_slice(operands);
         all.push(Operand::Value(node.result()));
         KernelChoice { spec, operands: all, parts: 0 }
+    }
+
+    /// The same, then all results of the node.
+    fn launch_all(&self, node: &Node<'_>, spec: KernelSpec, operands: &[Operand]) -> KernelChoice {
+        let mut choice = self.launch(node, spec, operands);
+        choice.operands.extend(node.results().skip(1).map(Operand::Value));
+        choice
     }
 
     fn product(&self, node: &Node<'_>) -> KernelChoice {
@@ -262,14 +271,8 @@ impl Selector<'_> {
     fn experts(&self, node: &Node<'_>) -> Result<KernelChoice, LowerError> {
         let value = |i: usize| Operand::Value(node.operands[i]);
         Ok(match *node.op {
-            Op::Route { top_k, norm } => {
-                let experts = self.width(node.operands[0]);
-                let top_k = top_k.into();
-                let spec = KernelSpec::Route(Route { experts, top_k, renormalize: norm });
-                let results: Vec<Operand> = node.results().map(Operand::Value).collect();
-                let operands = vec![self.step(node), value(0), results[0], results[1]];
-                KernelChoice { spec, operands, parts: 0 }
-            }
+            Op::Route { top_k, norm } => self.route(node, top_k, norm, false),
+            Op::RouteDispatch { top_k, norm } => self.route(node, top_k, norm, true),
             Op::ExpertDispatch { experts } => {
                 let top_k = self.width(node.operands[0]);
                 let spec = KernelSpec::Dispatch(Dispatch { experts: experts.into(), top_k });
@@ -310,8 +313,25 @@ impl Selector<'_> {
                 operands.extend(residual.then(|| value(2)));
                 self.launch(node, spec, &operands)
             }
+            Op::ExpertSum { residual } => {
+                let (experts, n, k) = self.bank(node.operands[3]);
+                let top_k = self.width(node.operands[1]);
+                let (down, format) = self.matrix(node.operands[3]);
+                let spec = ExpertSum { format, experts, top_k, n, k, residual };
+                let mut operands = vec![value(1), value(2), value(0), down];
+                operands.extend(residual.then(|| value(4)));
+                self.launch(node, KernelSpec::ExpertSum(spec), &operands)
+            }
             _ => unreachable!("choose sends only expert ops here"),
         })
+    }
+
+    fn route(&self, node: &Node<'_>, top_k: u16, norm: bool, dispatch: bool) -> KernelChoice {
+        let experts = self.width(node.operands[0]);
+        let spec = Route { experts, top_k: top_k.into(), renormalize: norm, dispatch };
+        let logits = Operand::Value(node.operands[0]);
+        let parts = u32::from(dispatch);
+        KernelChoice { parts, ..self.launch_all(node, KernelSpec::Route(spec), &[logits]) }
     }
 
     fn bank(&self, value: ValueId) -> (u32, u32, u32) {
@@ -322,8 +342,12 @@ impl Selector<'_> {
     /// Experts of a row, from the ids behind the dispatch list that `node` reads.
     fn top_k(&self, node: &Node<'_>) -> Result<u32, LowerError> {
         let dispatch = self.graph.producer(node.operands[1]);
-        let ids = dispatch.filter(|d| matches!(d.op, Op::ExpertDispatch { .. }));
-        ids.map(|d| self.width(d.operands[0]))
+        let ids = dispatch.and_then(|list| match list.op {
+            Op::ExpertDispatch { .. } => Some(list.operands[0]),
+            Op::RouteDispatch { .. } => Some(list.result()),
+            _ => None,
+        });
+        ids.map(|ids| self.width(ids))
             .ok_or_else(|| self.no_kernel(node, "a list made by expert_dispatch"))
     }
 
@@ -332,7 +356,7 @@ impl Selector<'_> {
         let k = self.width(node.result());
         let value = |i: usize| Operand::Value(node.operands[i]);
         let norm = |eps: f32, fold, quantize| {
-            KernelSpec::RmsNorm(RmsNorm { k, eps: F32::from(eps), fold, quantize })
+            KernelSpec::RmsNorm(RmsNorm { k, eps: F32::from(eps), fold, quantize, keep: false })
         };
         let gain = || self.vector(node.operands[1]);
         match *node.op {
@@ -358,6 +382,11 @@ impl Selector<'_> {
             }
             Op::RmsNormQuantize { eps } => {
                 self.launch(node, norm(eps, NormFold::None, true), &[value(0), gain()])
+            }
+            Op::RmsNormBoth { eps } => {
+                let (eps, fold) = (F32::from(eps), NormFold::None);
+                let spec = RmsNorm { k, eps, fold, quantize: true, keep: true };
+                self.launch_all(node, KernelSpec::RmsNorm(spec), &[value(0), gain()])
             }
             Op::RmsNormAdd { eps } => {
                 let spec = norm(eps, NormFold::AddAfter, false);

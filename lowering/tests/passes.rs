@@ -25,6 +25,9 @@ fn pass_by_name(name: &str) -> fn(&Graph) -> (Graph, String) {
         "fuse_norm_add" => rewrite!(fuse::fuse_norm_add),
         "fuse_residual_add" => rewrite!(fuse::fuse_residual_add),
         "fuse_norm_quantize" => rewrite!(fuse::fuse_norm_quantize),
+        "fuse_norm_both" => rewrite!(fuse::fuse_norm_both),
+        "fuse_expert_sum" => rewrite!(fuse::fuse_expert_sum),
+        "fuse_route_dispatch" => rewrite!(fuse::fuse_route_dispatch),
         "fuse_attention_prologue" => rewrite!(fuse::fuse_attention_prologue),
         "fuse_attention_quantize" => rewrite!(fuse::fuse_attention_quantize),
         "order_nodes" => |graph| {

@@ -4,11 +4,12 @@ use super::dispatch::DispatchLayout;
 use super::gated::{Gated, GatedUnit};
 use super::product::{self, Product};
 use super::require;
+use super::rows::load_index;
 use super::tiles::{RowSource, for_tiles, tile_sizes};
-use crate::builder::{Elem, KernelBuilder, Val};
+use crate::builder::{Elem, KernelBuilder, StepWord, Val};
 use crate::error::KernelError;
 use crate::formats::GROUP_ROWS;
-use crate::spec::{ExpertDown, ExpertGated, KernelSpec};
+use crate::spec::{ExpertDown, ExpertGated, ExpertSum, KernelSpec};
 
 fn gated_of(s: ExpertGated) -> Gated {
     let product = Product { format: s.format, n: s.n, k: s.k };
@@ -24,6 +25,11 @@ pub(super) fn check_down(spec: &KernelSpec, s: &ExpertDown) -> Result<(), Kernel
     check_routing(spec, (s.experts, s.top_k))?;
     require(spec, "n", s.n.into(), s.n.is_multiple_of(GROUP_ROWS), "a multiple of 16")?;
     product::check(spec, Product { format: s.format, n: s.n, k: s.k })
+}
+
+pub(super) fn check_sum(spec: &KernelSpec, s: &ExpertSum) -> Result<(), KernelError> {
+    let ExpertSum { format, experts, top_k, n, k, .. } = *s;
+    check_down(spec, &ExpertDown { format, experts, top_k, n, k })
 }
 
 fn check_routing(spec: &KernelSpec, (experts, top_k): (u32, u32)) -> Result<(), KernelError> {
@@ -117,6 +123,38 @@ pub(super) fn build_down(k: &KernelBuilder<'_>, s: ExpertDown) {
             for (row, total) in d.rows(k, first, count).into_iter().zip(totals) {
                 k.store(k.element(row, work.unit, 4 * i64::from(GROUP_ROWS)), total);
             }
+        });
+    });
+}
+
+/// See [`ExpertSum`].
+pub(super) fn build_sum(k: &KernelBuilder<'_>, s: ExpertSum) {
+    let p = Product { format: s.format, n: s.n, k: s.k };
+    let [ids, weights, h, w] = [1, 2, 3, 4].map(|operand| k.operand(operand));
+    let (residual, y) = (k.operand(5), k.operand(5 + u32::from(s.residual)));
+    let lines = Elem::F32.x(GROUP_ROWS);
+    let top_k = k.i64(s.top_k.into());
+    let (begin, end) = k.share(k.i64(p.groups().into()));
+    k.for_between(begin, end, |group| {
+        // Slots inside rows, so that an expert of two rows is still in cache for the second.
+        k.for_each(k.step_word(StepWord::Rows), |row| {
+            let first = k.mul(row, top_k);
+            let sum = k.for_range((k.i64(0), top_k), 1, &[k.zero(lines)], |slot, sum| {
+                let pair = k.add(first, slot);
+                let expert = load_index(k, ids, pair);
+                let bank = k.element(w, expert, p.weight_bytes());
+                let input = k.element(h, pair, p.input_row_bytes());
+                let product = p.totals(k, bank, group, &[input])[0];
+                let weight = k.load(Elem::F32.scalar(), k.element(weights, pair, 4));
+                vec![k.fma(product, weight, sum[0])]
+            });
+            let line_bytes = k.mul(group, k.i64(4 * i64::from(GROUP_ROWS)));
+            let line = |base| k.at(k.element(base, row, 4 * i64::from(s.n)), line_bytes);
+            let total = match s.residual {
+                true => k.fadd(sum[0], k.load(lines, line(residual))),
+                false => sum[0],
+            };
+            k.store(line(y), total);
         });
     });
 }

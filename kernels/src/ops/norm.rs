@@ -8,6 +8,7 @@ use crate::error::KernelError;
 use crate::spec::{KernelSpec, NormFold, RmsNorm};
 
 pub(super) fn check(spec: &KernelSpec, s: &RmsNorm) -> Result<(), KernelError> {
+    require(spec, "keep", s.keep.into(), s.quantize || !s.keep, "quantize with it")?;
     let multiple = if s.quantize { 32 } else { 16 };
     let need = if s.quantize { "a multiple of 32" } else { "a multiple of 16" };
     require(spec, "k", s.k.into(), s.k > 0 && s.k.is_multiple_of(multiple), need)
@@ -20,7 +21,8 @@ pub(super) fn build<'c>(b: &KernelBuilder<'c>, s: RmsNorm) {
     let second = b.operand(2);
     let gain = if before { b.operand(3) } else { second };
     let extra = if before { b.operand(4) } else { b.operand(3) };
-    let y = b.operand(3 + u32::from(after) + 2 * u32::from(before));
+    let last = 3 + u32::from(after) + 2 * u32::from(before);
+    let (kept, y) = (b.operand(last), b.operand(last + u32::from(s.keep)));
     for_my_rows(b, |row| {
         let at_row = |base| f32_row(b, base, row, s.k);
         let (x, extra_row) = (at_row(x), at_row(extra));
@@ -42,7 +44,14 @@ pub(super) fn build<'c>(b: &KernelBuilder<'c>, s: RmsNorm) {
             if after { b.fadd(y, load_f32(b, extra_row, at, LANES)) } else { y }
         };
         if s.quantize {
-            quantize_row(b, s.k, q8_row(b, y, row, s.k), element);
+            let kept = at_row(kept);
+            quantize_row(b, s.k, q8_row(b, y, row, s.k), |at| {
+                let value = element(at);
+                if s.keep {
+                    store_f32(b, kept, at, value);
+                }
+                value
+            });
         } else {
             let y = at_row(y);
             let range = (b.i64(0), b.i64(s.k.into()));

@@ -1,8 +1,9 @@
 //! Router softmax and top-k, and the weighted sum of a token's experts.
 
+use super::dispatch::{DispatchLayout, sort_pairs};
 use super::require;
 use super::rows::{LANES, f32_row, for_chunks, for_my_rows, load_f32, store_f32, sum_by_spans};
-use crate::builder::{Compare, Elem, KernelBuilder, Val};
+use crate::builder::{Compare, Elem, KernelBuilder, StepWord, Val};
 use crate::error::KernelError;
 use crate::math;
 use crate::spec::{ExpertCombine, KernelSpec, Route};
@@ -18,11 +19,11 @@ pub(super) fn check(spec: &KernelSpec, s: &Route) -> Result<(), KernelError> {
     require(spec, "top_k", s.top_k.into(), fits, "1 to the number of experts")
 }
 
-pub(super) fn build(b: &KernelBuilder<'_>, s: Route) {
+pub(super) fn build<'c>(b: &KernelBuilder<'c>, s: Route) {
     let (logits, ids, weights) = (b.operand(1), b.operand(2), b.operand(3));
     let padded = s.experts.next_multiple_of(LANES);
     let p = b.scratch(padded * 4);
-    for_my_rows(b, |row| {
+    let route_row = |row: Val<'c>| {
         softmax(b, f32_row(b, logits, row, s.experts), p, s.experts);
         let out = b.mul(row, b.i64(s.top_k.into()));
         let (ids, weights) = (b.element(ids, out, 4), b.element(weights, out, 4));
@@ -38,6 +39,14 @@ pub(super) fn build(b: &KernelBuilder<'_>, s: Route) {
                 store_f32(b, weights, at, b.fdiv(load_f32(b, weights, at, lanes), total[0]));
             });
         }
+    };
+    if !s.dispatch {
+        return for_my_rows(b, route_row);
+    }
+    let layout = DispatchLayout { experts: s.experts, top_k: s.top_k };
+    b.when(b.icmp(Compare::Eq, b.part(), b.i64(0)), || {
+        b.for_each(b.step_word(StepWord::Rows), route_row);
+        sort_pairs(b, layout, ids, b.operand(4));
     });
 }
 

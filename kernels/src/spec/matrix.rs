@@ -100,6 +100,30 @@ pub struct ExpertGated {
     pub quantize: bool,
 }
 
+/// `y[row] = sum over slots of weights[row, slot] * (h[pair] . w[expert])` (+ residual): an
+/// [`ExpertDown`] and an [`ExpertCombine`](super::ExpertCombine) in one, with the same bits.
+///
+/// | operand | |
+/// |---|---|
+/// | 1 | `ids: u32[rows, top_k]` |
+/// | 2 | `weights: f32[rows, top_k]` |
+/// | 3 | `h`: a row of `k` for each pair, q8 for block formats, f32 for float formats |
+/// | 4 | the experts' weights `[n, k]` one after another, `n % 16 == 0` |
+/// | next, if asked | residual `f32[rows, n]` |
+/// | last | `y: f32[rows, n]`, which may be the residual |
+///
+/// Unit: 16 output rows. Pairs are not sorted by expert: rows that share an expert read its
+/// weights once each, so this is for windows whose pairs' units stay in a core's cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ExpertSum {
+    pub format: WeightFormat,
+    pub experts: u32,
+    pub top_k: u32,
+    pub n: u32,
+    pub k: u32,
+    pub residual: bool,
+}
+
 /// `d[pair, n] = h[pair] . w[expert]` for each routed pair, f32.
 ///
 /// Operands: 1 dispatch list, 2 `h` (a row of `k` for each pair: q8 for block formats, f32 for

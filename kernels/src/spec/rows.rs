@@ -28,12 +28,16 @@ pub enum NormFold {
 
 /// `norm(x) = x / sqrt(mean(x^2) + eps) * gain`; all `f32[rows, k]`, `gain: f32[k]`, `y` f32 or,
 /// with `quantize`, q8 rows. `k % 16 == 0`, with `quantize` `k % 32 == 0`.
+///
+/// With `keep` too, the f32 rows that were quantised are one more operand, in front of `y`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RmsNorm {
     pub k: u32,
     pub eps: F32,
     pub fold: NormFold,
     pub quantize: bool,
+    /// Stores the f32 rows beside the q8 rows; needs `quantize`.
+    pub keep: bool,
 }
 
 /// Rows of the rope table: `y: f32[rows, dims]`, `dims / 2` cosines of `position * inv_freq`, then

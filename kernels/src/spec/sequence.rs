@@ -60,12 +60,15 @@ pub struct Attention {
 
 /// Softmax over `logits: f32[rows, experts]` (operand 1) and the `top_k` largest, descending,
 /// lower id first among equals. Operands: 2 `ids: u32[rows, top_k]`, 3 `weights: f32[rows, top_k]`.
+///
+/// With `dispatch` also what [`Dispatch`] makes of the ids, operand 4; then part 0 does it all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Route {
     pub experts: u32,
     pub top_k: u32,
     /// Divide the weights by their sum.
     pub renormalize: bool,
+    pub dispatch: bool,
 }
 
 /// Sorts the window's (row, slot) pairs by expert. Operands: 1 `ids: u32[rows, top_k]`,

@@ -5,11 +5,14 @@ mod act_mul;
 mod attention_prologue;
 mod attention_quantize;
 mod expert_quantize;
+mod expert_sum;
 mod gate_up;
 mod gated_quantize;
 mod norm_add;
+mod norm_both;
 mod norm_quantize;
 mod residual_add;
+mod route_dispatch;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,17 +22,20 @@ pub use act_mul::fuse_act_mul;
 pub use attention_prologue::fuse_attention_prologue;
 pub use attention_quantize::fuse_attention_quantize;
 pub use expert_quantize::fuse_expert_quantize;
+pub use expert_sum::fuse_expert_sum;
 pub use gate_up::fuse_gate_up;
 pub use gated_quantize::fuse_gated_quantize;
 pub use norm_add::fuse_norm_add;
+pub use norm_both::fuse_norm_both;
 pub use norm_quantize::fuse_norm_quantize;
 pub use residual_add::fuse_residual_add;
+pub use route_dispatch::fuse_route_dispatch;
 
 /// One match: `op` over `operands` stands in the place of the node it was found at.
 struct Fusion {
     op: Op,
     operands: Vec<ValueId>,
-    /// The old nodes, of one result each, whose results the results of `op` are, in order.
+    /// The old nodes whose results the results of `op` are, in order.
     results: Vec<NodeId>,
     /// Nodes that are not copied.
     dropped: Vec<NodeId>,
@@ -49,6 +55,10 @@ impl<'g> Uses<'g> {
     /// The node that makes `value`, if one node reads it and nothing else does.
     fn sole_producer(&self, value: ValueId) -> Option<Node<'g>> {
         (self.counts[value] == 1).then(|| self.graph.producer(value)).flatten()
+    }
+
+    fn readers(&self, value: ValueId) -> impl Iterator<Item = Node<'g>> {
+        self.graph.nodes().filter(move |node| node.operands.contains(&value))
     }
 }
 
@@ -78,8 +88,12 @@ fn fuse(
             Some(fusion) => {
                 let operands: Vec<_> = fusion.operands.iter().map(|&v| next.mapped(v)).collect();
                 let results = next.insert(node, fusion.op, &operands);
-                for (&old, &new) in fusion.results.iter().zip(&results) {
-                    next.bind(graph.node(old), &[new]);
+                let mut results = &results[..];
+                for &old in &fusion.results {
+                    let old = graph.node(old);
+                    let (own, others) = results.split_at(old.results().count());
+                    next.bind(old, own);
+                    results = others;
                 }
                 next.count_replaced();
             }
