@@ -243,6 +243,8 @@ impl Sequences {
         Ok(())
     }
 
+    /// Counts a page for each sequence that writes to a shared one. Of the last two holders the
+    /// second could keep the original, so that a window is refused which just would have fitted.
     fn check_pages(&self) -> Result<(), ReplayError> {
         let mut needed = 0;
         for slot in self.slots.iter().filter(|slot| slot.pending > 0) {

@@ -189,7 +189,8 @@ impl Engine {
     ///
     /// # Errors
     /// A sequence was released or its context is full, there are too few pages, no window is large
-    /// enough, or a token is not of the vocabulary.
+    /// enough, or a token is not of the vocabulary. A page that several sequences of `rows` share
+    /// and write to counts once for each of them, though the last could keep it.
     pub fn run(&mut self, rows: &[Row]) -> Result<Output<'_>, ReplayError> {
         let window = self.window_for(rows)?;
         self.run_in(window, rows, false)
