@@ -22,6 +22,7 @@ mod test_plan;
 mod tests;
 
 pub use error::{MemoryNeeds, ReplayError};
+pub use host::use_all_cores;
 pub use open::{EngineOptions, check_files};
 pub use sample::{Sampler, Sampling, argmax};
 pub use sequences::{Row, SlotId};

@@ -19,8 +19,8 @@ use crate::step::StepLayout;
 /// How to open an engine.
 #[derive(Clone, Debug, Default)]
 pub struct EngineOptions {
-    /// Threads, the caller's included; the plan's number, or one for each allowed core, if not
-    /// given.
+    /// Threads, the caller's included; if not given the plan's number, or one for each core that
+    /// the process is allowed and has time for.
     pub threads: Option<u32>,
     /// Snapshots that can be held at once.
     pub snapshots: u32,
@@ -35,7 +35,9 @@ impl Engine {
     /// Opens the plan at `path`, takes all memory it needs and loads its weights. `progress` is told
     /// bytes of the weight files done, and all of them.
     ///
-    /// The calling thread becomes part 0 of the pool; it is kept on one core from here on.
+    /// The calling thread becomes part 0 of the pool; it is kept on one core until the engine is
+    /// dropped or runs on another thread. Threads that it starts meanwhile inherit that core, see
+    /// [`use_all_cores`](crate::use_all_cores).
     ///
     /// # Errors
     /// The plan or a file of it is refused, this CPU runs none of its code, or there is too little

@@ -1,10 +1,12 @@
 //! What this CPU can do, and which of its cores may be used.
-#![allow(unsafe_code, reason = "the affinity of threads")]
+#![allow(unsafe_code, reason = "reads the affinity of threads")]
 
-use std::io;
+use std::num::NonZero;
 use std::sync::OnceLock;
 
 use strata_plan::layout::cpu_feature;
+
+use super::affinity::affinity;
 
 /// Bits of [`cpu_feature`] that this CPU and its operating system have.
 #[cfg(target_arch = "x86_64")]
@@ -39,15 +41,42 @@ pub(crate) fn missing_features(needed: u64, found: u64) -> Vec<&'static str> {
     cpu_feature::ALL.iter().filter(|(bit, _)| missing & bit != 0).map(|(_, name)| *name).collect()
 }
 
+/// What the process was given when it first asked, that is before a thread of it was pinned.
+struct Given {
+    /// See [`allowed_cores`].
+    cores: Vec<usize>,
+    /// See [`default_threads`].
+    threads: u32,
+}
+
+fn given() -> &'static Given {
+    static GIVEN: OnceLock<Given> = OnceLock::new();
+    GIVEN.get_or_init(|| {
+        let cores = find_allowed_cores();
+        let quota = std::thread::available_parallelism().ok().map(NonZero::get);
+        let threads = threads_for(cores.len(), quota);
+        Given { cores, threads }
+    })
+}
+
 /// Cores that this process may use: one hardware thread of each core first, then their siblings.
-/// Found once, since later the calling thread may be pinned.
 pub(crate) fn allowed_cores() -> &'static [usize] {
-    static CORES: OnceLock<Vec<usize>> = OnceLock::new();
-    CORES.get_or_init(find_allowed_cores)
+    &given().cores
+}
+
+/// Threads that can run at once: allowed cores, or fewer if a control group has a quota of time.
+pub(crate) fn default_threads() -> u32 {
+    given().threads
+}
+
+/// At least one. More threads than `quota` would be stopped while others spin for them.
+fn threads_for(cores: usize, quota: Option<usize>) -> u32 {
+    let least = quota.unwrap_or(usize::MAX).min(cores).max(1);
+    u32::try_from(least).unwrap_or(u32::MAX)
 }
 
 fn find_allowed_cores() -> Vec<usize> {
-    let Ok(set) = affinity() else { return Vec::new() };
+    let Some(set) = affinity() else { return Vec::new() };
     let count = 8 * size_of::<libc::cpu_set_t>();
     // SAFETY: `CPU_ISSET` reads a bit inside the set.
     let allowed = (0..count).filter(|&core| unsafe { libc::CPU_ISSET(core, &set) });
@@ -73,44 +102,6 @@ fn rank_in_list(list: &str, core: usize) -> usize {
     list.split(',').filter_map(below).sum()
 }
 
-fn affinity() -> io::Result<libc::cpu_set_t> {
-    // SAFETY: a set of bits, for which all zero is a value.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the set is as long as stated; thread 0 is the calling one.
-    let found = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) };
-    if found == 0 { Ok(set) } else { Err(io::Error::last_os_error()) }
-}
-
-/// Where the calling thread could run before it was pinned.
-pub(crate) struct Pinning(libc::cpu_set_t);
-
-impl Pinning {
-    /// Keeps the calling thread on `cores`, some of [`allowed_cores`]; `None` if the system refuses,
-    /// which costs only speed.
-    pub fn to_cores(cores: &[usize]) -> Option<Self> {
-        let before = affinity().ok()?;
-        // SAFETY: as in `affinity`; `cores` came from a set of this size.
-        let pinned = unsafe {
-            let mut set: libc::cpu_set_t = std::mem::zeroed();
-            cores.iter().for_each(|&core| libc::CPU_SET(core, &mut set));
-            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
-        };
-        (pinned == 0).then_some(Self(before))
-    }
-
-    /// Lets the calling thread run where it could before.
-    pub fn undo(&self) {
-        // SAFETY: a set that the system gave.
-        unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const self.0) };
-    }
-}
-
-impl std::fmt::Debug for Pinning {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Pinning")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,7 +123,16 @@ mod tests {
     }
 
     #[test]
+    fn a_quota_below_the_cores_counts() {
+        assert_eq!(threads_for(64, Some(2)), 2);
+        assert_eq!(threads_for(4, Some(64)), 4);
+        assert_eq!(threads_for(4, None), 4);
+        assert_eq!(threads_for(0, None), 1);
+    }
+
+    #[test]
     fn some_core_is_allowed() {
         assert!(!allowed_cores().is_empty());
+        assert!((1..=allowed_cores().len()).contains(&(default_threads() as usize)));
     }
 }

@@ -1,5 +1,6 @@
 //! What the CPU device asks of the operating system. The only files of this crate with `unsafe`.
 
+mod affinity;
 mod code;
 mod cpu;
 mod futex;
@@ -8,6 +9,7 @@ mod memory_limit;
 mod peak;
 mod pool;
 
+pub use affinity::use_all_cores;
 pub(crate) use code::{Code, KernelEntry};
 pub(crate) use cpu::{cpu_features, missing_features};
 pub(crate) use memory::{Filling, HugeMemory, MappedFile};

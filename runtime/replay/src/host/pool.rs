@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use super::cpu::{Pinning, allowed_cores};
+use super::affinity::{Pin, calling_thread, keep_on_cores};
+use super::cpu::{allowed_cores, default_threads};
 use super::futex::Signal;
 
 /// How long a thread spins for others inside a window before it sleeps: longer than the unevenness
@@ -93,16 +94,15 @@ pub(crate) struct Pool {
     workers: Vec<JoinHandle<()>>,
     /// Where part 0 runs: a core of its own, or all.
     cores: &'static [usize],
-    /// The thread that was part 0 last, and where it could run before.
-    pinned: Option<(usize, Option<Pinning>)>,
+    /// The thread that was part 0 last, which is let go with the pool.
+    pinned: Option<(libc::pid_t, Option<Pin>)>,
 }
 
 impl Pool {
-    /// A pool of `parts` threads, one of them the caller, or one for each allowed core.
+    /// A pool of `parts` threads, one of them the caller, or [`default_threads`].
     pub fn new(parts: Option<u32>) -> io::Result<Self> {
         let cores = allowed_cores();
-        let all = u32::try_from(cores.len().max(1)).unwrap_or(1);
-        let parts = parts.unwrap_or(all).max(1);
+        let parts = parts.unwrap_or_else(default_threads).max(1);
         // Threads that share a core only delay each other by spinning.
         let own_cores = parts as usize <= cores.len();
         let spin = |spin: Duration| if own_cores { spin } else { Duration::ZERO };
@@ -151,11 +151,12 @@ impl Pool {
         std::mem::forget(guard);
     }
 
-    /// Keeps the calling thread where part 0 runs, from its first job on.
+    /// Keeps the calling thread where part 0 runs, from its first job on until the pool is dropped
+    /// or another thread becomes part 0.
     fn pin_caller(&mut self) {
         let here = calling_thread();
         if self.pinned.as_ref().is_none_or(|(thread, _)| *thread != here) {
-            self.pinned = Some((here, Pinning::to_cores(self.cores)));
+            self.pinned = Some((here, Pin::to_cores(self.cores)));
         }
     }
 }
@@ -168,22 +169,12 @@ impl Drop for Pool {
             // A worker that panicked has ended the process already.
             let _ = worker.join();
         }
-        if let Some((thread, Some(pinning))) = &self.pinned
-            && *thread == calling_thread()
-        {
-            pinning.undo();
-        }
     }
 }
 
-/// A number that no other living thread has.
-fn calling_thread() -> usize {
-    thread_local!(static HERE: u8 = const { 0 });
-    HERE.with(|byte| std::ptr::from_ref(byte).addr())
-}
-
 fn work(shared: &Shared, part: u32, cores: &[usize]) {
-    let _pinned = Pinning::to_cores(cores);
+    // Refused, it costs only speed.
+    let _ = keep_on_cores(cores);
     let barrier = &shared.barrier;
     let mut seen = 0;
     loop {
