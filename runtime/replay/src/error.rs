@@ -67,6 +67,21 @@ pub enum ReplayError {
         position: u32,
         asked: u32,
     },
+    /// Rows of the sequence's last window have yet to be committed.
+    Uncommitted {
+        slot: u32,
+        rows: u32,
+    },
+    /// More rows than the sequence has to commit.
+    Commit {
+        slot: u32,
+        rows: u32,
+        accepted: u32,
+    },
+    /// A state that a window changes for good, so that none of its rows can be left out later.
+    CommitState {
+        state: String,
+    },
     SnapshotIndex {
         index: u32,
         snapshots: u32,
@@ -174,6 +189,21 @@ impl ReplayError {
                 f,
                 "state {state} cannot go back from position {position} to {asked}: restore a \
                  snapshot, or truncate to 0"
+            ),
+            Self::Uncommitted { slot, rows } => write!(
+                f,
+                "{rows} rows of the sequence in slot {slot} are not committed: commit those that \
+                 are accepted, or 0"
+            ),
+            Self::Commit { slot, rows, accepted } => write!(
+                f,
+                "cannot commit {accepted} rows of the sequence in slot {slot}, its last window has \
+                 {rows} that are not committed"
+            ),
+            Self::CommitState { state } => write!(
+                f,
+                "state {state} is changed by the window itself, and the plan has no schedule that \
+                 commits a part of it: take a snapshot, run the rows and restore it"
             ),
             Self::SnapshotIndex { index, snapshots } => {
                 write!(f, "there is no snapshot {index}, the engine was opened with {snapshots}")

@@ -64,12 +64,14 @@ impl Engine {
 
         let model = plan.model();
         let windows = windows(&plan);
+        let largest = windows.iter().map(|window| window.rows).max();
         let longest = plan.schedules().iter().map(|row| row.commands.count as usize).max();
         Ok(Self {
             args: spaces.args(&plan),
             step: StepLayout::new(model),
             sequences: Sequences::new(model, options.snapshots),
             positions: vec![0; model.max_rows as usize].into_boxed_slice(),
+            rows: Vec::with_capacity(largest.unwrap_or(0)),
             nanoseconds: vec![0; longest.unwrap_or(0)].into_boxed_slice(),
             target: plan.targets().iter().position(|row| *row == target).unwrap_or(0),
             poison_arena: options.poison_arena,

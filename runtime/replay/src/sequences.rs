@@ -84,6 +84,9 @@ struct Slot {
     held: Held,
     /// Rows of the window that is being prepared or run.
     pending: u32,
+    /// Rows behind `held.position` that a window has run and that may still be rejected. They have
+    /// their pages; until they are decided the sequence only waits.
+    uncommitted: u32,
 }
 
 #[derive(Debug)]
@@ -116,7 +119,8 @@ impl Sequences {
 
     pub fn new(model: &Model, snapshots: u32) -> Self {
         let held = || Held::empty(model.pages_per_slot);
-        let slot = |_| Slot { live: false, generation: 0, held: held(), pending: 0 };
+        let slot =
+            |_| Slot { live: false, generation: 0, held: held(), pending: 0, uncommitted: 0 };
         Self {
             slots: (0..model.slots).map(slot).collect(),
             snapshots: (0..snapshots).map(|_| Snapshot { taken: false, held: held() }).collect(),
@@ -146,6 +150,7 @@ impl Sequences {
         let slot = &mut self.slots[id.slot as usize];
         slot.held.shrink(0, &mut self.pages);
         slot.held.position = 0;
+        slot.uncommitted = 0;
         slot.live = false;
         slot.generation = slot.generation.wrapping_add(1);
     }
@@ -156,6 +161,16 @@ impl Sequences {
         match self.slots.get(id.slot as usize) {
             Some(slot) if slot.live && slot.generation == id.generation => Ok(()),
             _ => Err(ReplayError::SlotGone { slot: id.slot }),
+        }
+    }
+
+    /// # Errors
+    /// As [`Sequences::check`]; [`ReplayError::Uncommitted`] if rows wait to be committed.
+    pub fn check_committed(&self, id: SlotId) -> Result<(), ReplayError> {
+        self.check(id)?;
+        match self.slots[id.slot as usize].uncommitted {
+            0 => Ok(()),
+            rows => Err(ReplayError::Uncommitted { slot: id.slot, rows }),
         }
     }
 
@@ -175,6 +190,7 @@ impl Sequences {
 
     /// Forgets the positions from `position` on, and frees their pages.
     pub fn truncate(&mut self, id: SlotId, position: u32) -> Result<(), ReplayError> {
+        self.check_committed(id)?;
         let found = self.position(id)?;
         if position > found {
             return Err(ReplayError::Truncate { position: found, asked: position });
@@ -227,7 +243,7 @@ impl Sequences {
 
     fn count_rows(&mut self, rows: &[Row], positions: &mut [u32]) -> Result<(), ReplayError> {
         for (row, place) in rows.iter().zip(positions) {
-            self.check(row.slot)?;
+            self.check_committed(row.slot)?;
             let slot = &mut self.slots[row.slot.slot as usize];
             *place = slot.held.position + slot.pending;
             slot.pending += 1;
@@ -264,8 +280,31 @@ impl Sequences {
         Ok(())
     }
 
+    /// Leaves the rows of the window that began to [`Sequences::commit`].
+    pub fn wait_for_commit(&mut self) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.pending > 0) {
+            slot.uncommitted = slot.pending;
+            slot.pending = 0;
+        }
+    }
+
+    /// Keeps the first `accepted` rows that the sequence has to commit, and frees pages that only
+    /// the others needed.
+    pub fn commit(&mut self, id: SlotId, accepted: u32) -> Result<(), ReplayError> {
+        self.check(id)?;
+        let slot = &mut self.slots[id.slot as usize];
+        let rows = slot.uncommitted;
+        if accepted > rows {
+            return Err(ReplayError::Commit { slot: id.slot, rows, accepted });
+        }
+        slot.uncommitted = 0;
+        let position = slot.held.position + accepted;
+        self.set_position(id.slot, position);
+        Ok(())
+    }
+
     /// Makes the rows of the window that began permanent.
-    pub fn commit(&mut self) {
+    pub fn commit_all(&mut self) {
         for slot in self.slots.iter_mut().filter(|slot| slot.pending > 0) {
             slot.held.position += slot.pending;
             slot.pending = 0;
@@ -274,7 +313,7 @@ impl Sequences {
 
     /// Keeps what the sequence holds now, until the snapshot is taken anew or dropped.
     pub fn snapshot(&mut self, id: SlotId, index: u32) -> Result<(), ReplayError> {
-        self.check(id)?;
+        self.check_committed(id)?;
         self.check_snapshot(index)?;
         let snapshot = &mut self.snapshots[index as usize];
         snapshot.held.become_copy_of(&self.slots[id.slot as usize].held, &mut self.pages);
@@ -284,7 +323,7 @@ impl Sequences {
 
     /// Makes the sequence what a snapshot holds, which may be of another sequence.
     pub fn restore(&mut self, id: SlotId, index: u32) -> Result<(), ReplayError> {
-        self.check(id)?;
+        self.check_committed(id)?;
         self.check_snapshot(index)?;
         let snapshot = &self.snapshots[index as usize];
         if !snapshot.taken {

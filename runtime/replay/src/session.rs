@@ -31,6 +31,8 @@ pub struct Engine {
     pub(crate) saved: HugeMemory,
     pub(crate) step: StepLayout,
     pub(crate) positions: Box<[u32]>,
+    /// Of a window of [`Engine::prefill`]; has room for the largest window.
+    pub(crate) rows: Vec<Row>,
     pub(crate) nanoseconds: Box<[u64]>,
     pub(crate) target: usize,
     pub(crate) poison_arena: bool,
@@ -122,7 +124,7 @@ impl Engine {
         self.sequences.release(sequence);
     }
 
-    /// Tokens that the sequence holds.
+    /// Tokens that the sequence holds; those that are not committed do not count.
     ///
     /// # Errors
     /// [`ReplayError::SlotGone`] if it was released; so in all calls that name a sequence.
@@ -133,8 +135,10 @@ impl Engine {
     /// Makes the sequence forget all tokens from `position` on.
     ///
     /// # Errors
-    /// It holds fewer tokens, or the model has a state that can only go back to its beginning.
+    /// It holds fewer tokens or has rows to commit, or the model has a state that can only go back
+    /// to its beginning.
     pub fn truncate(&mut self, sequence: SlotId, position: u32) -> Result<(), ReplayError> {
+        self.sequences.check_committed(sequence)?;
         let found = self.sequences.position(sequence)?;
         if let Some(state) = self.states.not_truncatable()
             && (1..found).contains(&position)
@@ -152,7 +156,7 @@ impl Engine {
     /// Keeps what the sequence holds now as snapshot `index`. Pages are shared, not copied.
     ///
     /// # Errors
-    /// The engine was opened with fewer snapshots.
+    /// The engine was opened with fewer snapshots, or the sequence has rows to commit.
     pub fn snapshot(&mut self, sequence: SlotId, index: u32) -> Result<(), ReplayError> {
         self.sequences.snapshot(sequence, index)?;
         let place = self.saved_range(index);
@@ -164,7 +168,7 @@ impl Engine {
     /// Makes the sequence hold what snapshot `index` does, whichever sequence that was taken of.
     ///
     /// # Errors
-    /// The snapshot is empty, or the engine was opened with fewer.
+    /// The snapshot is empty, the engine was opened with fewer, or the sequence has rows to commit.
     pub fn restore(&mut self, sequence: SlotId, index: u32) -> Result<(), ReplayError> {
         self.sequences.restore(sequence, index)?;
         let saved = &self.saved.bytes()[self.saved_range(index)];
@@ -185,15 +189,44 @@ impl Engine {
         index as usize * bytes..(index as usize + 1) * bytes
     }
 
-    /// Appends `rows` to their sequences, in order, in the smallest window that holds them.
+    /// Appends `rows` to their sequences, in order, in the smallest window that holds them, and
+    /// commits all of them.
     ///
     /// # Errors
-    /// A sequence was released or its context is full, there are too few pages, no window is large
+    /// A sequence was released, has rows to commit or its context is full, there are too few pages, no window is large
     /// enough, or a token is not of the vocabulary. A page that several sequences of `rows` share
     /// and write to counts once for each of them, though the last could keep it.
     pub fn run(&mut self, rows: &[Row]) -> Result<Output<'_>, ReplayError> {
         let window = self.window_for(rows)?;
-        self.run_in(window, rows, false)
+        self.run_in(window, rows, false)?;
+        self.sequences.commit_all();
+        Ok(self.output(window, rows))
+    }
+
+    /// As [`Engine::run`], but the sequences of `rows` stay at their positions and take no other
+    /// call than [`Engine::commit`] and [`Engine::release`], until it is known which of the rows
+    /// are accepted. Other sequences can be run meanwhile.
+    ///
+    /// # Errors
+    /// As [`Engine::run`]; [`ReplayError::CommitState`] if the model has a recurrent state or a
+    /// tail, of which no part can be committed yet.
+    pub fn run_uncommitted(&mut self, rows: &[Row]) -> Result<Output<'_>, ReplayError> {
+        if let Some(state) = self.states.not_truncatable() {
+            return Err(ReplayError::CommitState { state: self.plan.name(state).to_owned() });
+        }
+        let window = self.window_for(rows)?;
+        self.run_in(window, rows, false)?;
+        self.sequences.wait_for_commit();
+        Ok(self.output(window, rows))
+    }
+
+    /// Keeps the first `accepted` rows of `sequence` in its last window, which was run by
+    /// [`Engine::run_uncommitted`]; the others are as if they had never been run.
+    ///
+    /// # Errors
+    /// [`ReplayError::Commit`] if there are fewer rows to commit.
+    pub fn commit(&mut self, sequence: SlotId, accepted: u32) -> Result<(), ReplayError> {
+        self.sequences.commit(sequence, accepted)
     }
 
     /// As [`Engine::run`], in the window of row `schedule` of SCHEDULES.
@@ -205,7 +238,9 @@ impl Engine {
         let found = self.windows.iter().find(|window| window.schedule == schedule).copied();
         let fits = |w: &Window| w.rows >= rows.len() && w.logit_rows >= logit_rows;
         let window = found.filter(fits).ok_or_else(|| self.no_window(rows.len(), logit_rows))?;
-        self.run_in(window, rows, false)
+        self.run_in(window, rows, false)?;
+        self.sequences.commit_all();
+        Ok(self.output(window, rows))
     }
 
     /// As [`Engine::run`], measuring each command. Slower by two looks at the clock a command.
@@ -215,6 +250,7 @@ impl Engine {
     pub fn run_timed(&mut self, rows: &[Row]) -> Result<Timed<'_>, ReplayError> {
         let window = self.window_for(rows)?;
         self.run_in(window, rows, true)?;
+        self.sequences.commit_all();
         let count = self.plan.schedules()[window.schedule].commands.count as usize;
         Ok(Timed { schedule: window.schedule, nanoseconds: &self.nanoseconds[..count] })
     }
@@ -230,9 +266,23 @@ impl Engine {
         tokens: &[u32],
         chunk: Option<usize>,
     ) -> Result<Output<'_>, ReplayError> {
+        // Taken out, so that the engine can be run on it.
+        let mut rows = std::mem::take(&mut self.rows);
+        let ran = self.prefill_in(&mut rows, sequence, tokens, chunk);
+        self.rows = rows;
+        Ok(self.output(ran?, &self.rows))
+    }
+
+    /// Leaves the rows of the last window in `rows`.
+    fn prefill_in(
+        &mut self,
+        rows: &mut Vec<Row>,
+        sequence: SlotId,
+        tokens: &[u32],
+        chunk: Option<usize>,
+    ) -> Result<Window, ReplayError> {
         let largest = self.windows.iter().map(|window| window.rows).max().unwrap_or(1);
         let chunk = chunk.unwrap_or(largest).clamp(1, largest);
-        let mut rows = Vec::with_capacity(chunk.min(tokens.len()));
         let last = tokens.len().saturating_sub(1) / chunk * chunk;
         for start in (0..=last).step_by(chunk) {
             let end = (start + chunk).min(tokens.len());
@@ -243,10 +293,13 @@ impl Engine {
                 logits: index + 1 == tokens.len(),
             }));
             if start < last {
-                self.run(&rows)?;
+                self.run(rows)?;
             }
         }
-        self.run(&rows)
+        let window = self.window_for(rows)?;
+        self.run_in(window, rows, false)?;
+        self.sequences.commit_all();
+        Ok(window)
     }
 
     fn window_for(&self, rows: &[Row]) -> Result<Window, ReplayError> {
@@ -262,12 +315,8 @@ impl Engine {
         ReplayError::Window { rows, logit_rows, max_rows, max_logit_rows }
     }
 
-    fn run_in(
-        &mut self,
-        window: Window,
-        rows: &[Row],
-        timed: bool,
-    ) -> Result<Output<'_>, ReplayError> {
+    /// Runs `rows` in `window` and leaves it to the caller to commit them.
+    fn run_in(&mut self, window: Window, rows: &[Row], timed: bool) -> Result<(), ReplayError> {
         self.check_tokens(rows)?;
         let positions = &mut self.positions[..rows.len()];
         let copies = self.sequences.begin(rows, positions)?;
@@ -279,9 +328,7 @@ impl Engine {
         let began = Instant::now();
         self.replay(window, timed);
         self.last_window_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.sequences.commit();
-        let logit_rows = rows.iter().filter(|row| row.logits).count();
-        Ok(self.output(window, logit_rows))
+        Ok(())
     }
 
     fn check_tokens(&self, rows: &[Row]) -> Result<(), ReplayError> {
@@ -314,7 +361,9 @@ impl Engine {
         );
     }
 
-    fn output(&self, window: Window, logit_rows: usize) -> Output<'_> {
+    /// What `rows`, the last ones that were run, computed in `window`.
+    fn output(&self, window: Window, rows: &[Row]) -> Output<'_> {
+        let logit_rows = rows.iter().filter(|row| row.logits).count();
         let vocab = self.model().vocab as usize;
         let logits = self.plan.schedules()[window.schedule].logits;
         if logits == NONE || logit_rows == 0 {

@@ -2,9 +2,13 @@
 //!
 //! | kind | begin | commit | snapshot, restore |
 //! |---|---|---|---|
-//! | append | copies shared pages that rows are written to | the position moves on | pages are shared |
-//! | recurrent | nothing | the window has written the slot | bytes of the slot are copied |
-//! | tail | nothing | the window has written the slot | bytes of the slot are copied |
+//! | append | copies shared pages that rows are written to | the position moves on by the accepted rows, pages of the others are freed | pages are shared |
+//! | recurrent | nothing | all rows only | bytes of the slot are copied |
+//! | tail | nothing | all rows only | bytes of the slot are copied |
+//!
+//! A window writes recurrent states and tails in place: what it applied cannot be taken back, and
+//! an engine with such a state refuses [`run_uncommitted`](crate::Engine::run_uncommitted). To leave
+//! out rows, these kinds need schedules of kind COMMIT, which no compiler writes yet.
 //!
 //! Positions and pages are the business of [`crate::sequences`]; this file moves bytes.
 

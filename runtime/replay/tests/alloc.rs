@@ -54,6 +54,9 @@ fn a_thousand_windows_allocate_nothing() {
             let token = sampler.sample(output.logits(0), &[]);
             engine.run_timed(&[Row { token, slot: other, logits: false }]).unwrap();
             windows += 2;
+            engine.run_uncommitted(&[Row { token, slot: other, logits: true }; 2]).unwrap();
+            engine.commit(other, 1).unwrap();
+            engine.truncate(other, engine.position(other).unwrap() - 1).unwrap();
             if step % 10 == 9 {
                 engine.snapshot(slot, 0).unwrap();
                 engine.truncate(slot, 3).unwrap();
@@ -62,6 +65,8 @@ fn a_thousand_windows_allocate_nothing() {
                 engine.truncate(other, 2).unwrap();
             }
         }
+        engine.truncate(other, 0).unwrap();
+        engine.prefill(other, &[3; 20], None).unwrap();
         engine.release(other);
         engine.truncate(slot, 1).unwrap();
     }

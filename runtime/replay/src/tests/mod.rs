@@ -1,5 +1,6 @@
 //! Tests of the engine on the plan of `test_plan`.
 
+mod commit;
 mod engine;
 mod pool;
 mod random;
