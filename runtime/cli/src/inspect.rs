@@ -93,7 +93,13 @@ fn lines(format: Format, name: &str, text: &str, out: &mut dyn Write) -> Result<
 
 fn graph(plan: &Plan, window: &str, format: Format, out: &mut dyn Write) -> Result<(), CliError> {
     let graphs: Vec<_> = plan.texts().iter().filter(|row| row.kind == text::GRAPH).collect();
-    let Some(row) = graphs.iter().find(|row| plan.name(row.name) == window) else {
+    // 'verify 1' is what is run, 'base' the graph before any pass, of the one window it is kept of.
+    let is_wanted = |name: &str| {
+        name == window
+            || name.strip_prefix("final ") == Some(window)
+            || name.split_once(' ').is_some_and(|(kind, _)| kind == "base" && window == kind)
+    };
+    let Some(row) = graphs.iter().find(|row| is_wanted(plan.name(row.name))) else {
         let known: Vec<&str> = graphs.iter().map(|row| plan.name(row.name)).collect();
         return Err(unknown("graph", window, &known));
     };

@@ -29,7 +29,7 @@ pub struct LogitsArgs {
 pub fn logits(args: &LogitsArgs, progress: &Progress, out: &mut dyn Write) -> Result<(), CliError> {
     let mut engine = open_engine(&args.plan, args.threads, progress)?;
     let mut all = Vec::new();
-    each_logits(&mut engine, &args.tokens, |row| all.push(row.to_vec()))?;
+    each_logits(&mut engine, &args.tokens, 0, |row| all.push(row.to_vec()))?;
     match &args.output {
         Some(path) => crate::files::write_whole(path, &safetensors("logits", &all)),
         None => print_best(&args.tokens, &all, out),

@@ -106,14 +106,12 @@ fn score(
             chunk[0] = bos;
         }
         let first = context / 2;
-        let mut position = 0;
-        each_logits(engine, &chunk, |logits| {
-            if position >= first && position + 1 < context {
-                nats -= log_probability(logits, chunk[position + 1]);
-                bytes += vocabulary.token_bytes(chunk[position + 1]);
-                scored += 1;
-            }
-            position += 1;
+        let mut next = first + 1;
+        each_logits(engine, &chunk[..context - 1], first, |logits| {
+            nats -= log_probability(logits, chunk[next]);
+            bytes += vocabulary.token_bytes(chunk[next]);
+            scored += 1;
+            next += 1;
         })?;
         bar.inc(1);
     }
@@ -129,19 +127,23 @@ fn score(
     })
 }
 
-/// Computes the logits of every position of a fresh sequence, in order.
+/// Computes the logits of the positions from `first` on of a fresh sequence, in order.
 pub fn each_logits(
     engine: &mut Engine,
     tokens: &[u32],
+    first: usize,
     mut each: impl FnMut(&[f32]),
 ) -> Result<(), CliError> {
     let slot = engine.new_sequence().doing("starting a sequence")?;
-    let window = engine.model().max_logit_rows as usize;
+    let (silent, wanted) = tokens.split_at(first);
+    let (largest, largest_wanted) = (engine.model().max_rows, engine.model().max_logit_rows);
+    let silent = silent.chunks(largest as usize).map(|tokens| (tokens, false));
+    let wanted = wanted.chunks(largest_wanted as usize).map(|tokens| (tokens, true));
     let mut result = Ok(());
-    for rows in tokens.chunks(window) {
-        let rows: Vec<Row> = rows.iter().map(|&token| Row { token, slot, logits: true }).collect();
+    for (tokens, logits) in silent.chain(wanted) {
+        let rows: Vec<Row> = tokens.iter().map(|&token| Row { token, slot, logits }).collect();
         match engine.run(&rows) {
-            Ok(output) => (0..rows.len()).for_each(|i| each(output.logits(i))),
+            Ok(output) => (0..output.count()).for_each(|i| each(output.logits(i))),
             Err(error) => {
                 result = Err(error);
                 break;
