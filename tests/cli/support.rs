@@ -7,8 +7,10 @@
     reason = "each test binary uses a part; tests may panic and tell why they skip"
 )]
 
+use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use strata_formats::Checkpoint;
 use strata_replay::{Engine, EngineOptions, Row, SlotId};
@@ -20,8 +22,8 @@ pub fn repository() -> PathBuf {
 /// A folder of its own for the test called `name`, empty.
 pub fn scratch(name: &str) -> PathBuf {
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = std::fs::remove_dir_all(&dir);
-    std::fs::create_dir_all(&dir).unwrap();
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir).unwrap();
     dir
 }
 
@@ -44,6 +46,57 @@ pub fn strata_ok(dir: &Path, args: &[&str]) -> String {
         String::from_utf8_lossy(&output.stderr)
     );
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// Runs the command with `input` as its standard input; it must succeed.
+pub fn strata_fed(dir: &Path, args: &[&str], input: &str) -> String {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_strata"))
+        .args(args)
+        .env("XDG_CACHE_HOME", dir.join("cache"))
+        .current_dir(dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "strata {args:?}: {}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Runs the command, which must fail with this exit code and say all of `words`.
+pub fn strata_fails(dir: &Path, args: &[&str], code: i32, words: &[&str]) {
+    let output = strata(dir, args);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "strata {args:?}: {message}");
+    for word in words {
+        assert!(message.contains(word), "strata {args:?}: no `{word}` in: {message}");
+    }
+}
+
+pub fn text_of(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// The plan of a model that tests share, compiled once for each build of the command, also if the
+/// tests run in processes of their own. Nobody may write into its folder.
+pub fn shared_plan(name: &str, checkpoint: impl FnOnce(&Path) -> PathBuf) -> PathBuf {
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("shared-{name}"));
+    fs::create_dir_all(&dir).unwrap();
+    let lock = fs::File::create(dir.join("lock")).unwrap();
+    lock.lock().unwrap();
+    let plan = dir.join("model.plan");
+    let modified = |path: &Path| fs::metadata(path).and_then(|m| m.modified()).ok();
+    let builds = [env!("CARGO_BIN_EXE_strata").into(), std::env::current_exe().unwrap()];
+    if !builds.iter().all(|build| modified(&plan) > modified(build)) {
+        compile(&dir, &checkpoint(&dir), &[]);
+    }
+    plan
+}
+
+/// The plan of the oracle's llama model.
+pub fn oracle_plan() -> PathBuf {
+    shared_plan("oracle-llama", |_| repository().join("tests/oracle/llama/model-f32.gguf"))
 }
 
 /// Imports and compiles a checkpoint into `dir`; returns the plan.
