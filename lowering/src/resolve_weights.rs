@@ -165,14 +165,19 @@ fn resolve_slice(
             return Err(LowerError::TensorFormat(fault(other.clone(), supported_formats())));
         }
     };
-    check_bytes(entry, dtype, checkpoint)?;
-    let piece = cut(def.ty, slice, entry, dtype).ok_or_else(|| {
+    let wrong_dims = || {
         let found = match slice.rows {
             Some((first, end)) => format!("{:?}, cut to rows {first}..{end}", entry.dims),
             None => format!("{:?}", entry.dims),
         };
         LowerError::TensorDims(fault(found, format!("{:?}", def.ty.dims())))
-    })?;
+    };
+    // A tensor without elements has no bytes that would bound its other dimensions.
+    if entry.dims.contains(&0) {
+        return Err(wrong_dims());
+    }
+    check_bytes(entry, dtype, checkpoint)?;
+    let piece = cut(def.ty, slice, entry, dtype).ok_or_else(wrong_dims)?;
     Ok((dtype, piece))
 }
 
@@ -188,9 +193,11 @@ fn check_bytes(
 ) -> Result<(), LowerError> {
     let (inner, outer) = entry.dims.split_last().map_or((1, &[][..]), |(k, outer)| (*k, outer));
     let rows = outer.iter().fold(1, |rows: u64, &d| rows.saturating_mul(d));
-    let need = rows.saturating_mul(dtype.row_bytes(inner));
+    let (block, block_bytes) = dtype.block();
+    // Dimensions come from a file: what is too large for u64 is larger than any file.
+    let need = rows.saturating_mul(inner.div_ceil(block).saturating_mul(block_bytes));
     let file = checkpoint.file_name(entry.file);
-    if entry.bytes != need || !inner.is_multiple_of(dtype.block().0) {
+    if entry.bytes != need || !inner.is_multiple_of(block) {
         let tensor = entry.name.clone();
         return Err(LowerError::TensorBytes { tensor, file, found: entry.bytes, need });
     }
@@ -205,7 +212,8 @@ fn check_bytes(
 
 /// Fits a tensor, or rows of its matrices, into a weight of type `ty`. `None` if it does not fit.
 ///
-/// A tensor with fewer dimensions than the weight is one outer slice of it: a matrix in a bank.
+/// A tensor with fewer dimensions than the weight is one outer slice of it: a matrix in a bank. Its
+/// dimensions are not 0 and its bytes are those of its file, see [`check_bytes`].
 fn cut(ty: TensorType, slice: &TensorSlice, entry: &TensorEntry, dtype: DType) -> Option<Piece> {
     let rank = ty.dims().len();
     if entry.dims.len() > rank || rank == 0 {
@@ -228,6 +236,10 @@ fn cut(ty: TensorType, slice: &TensorSlice, entry: &TensorEntry, dtype: DType) -
     let matrix_rows = dims[rank - 2];
     dims[rank - 2] = end - first;
     let fits = dims[1..].iter().zip(&ty.dims()[1..]).all(|(a, b)| *a == u64::from(*b));
+    // Before the loop: it has as many turns as the file says.
+    if !fits || dims[0] > u64::from(ty.dims()[0]) {
+        return None;
+    }
     let mut parts = Vec::new();
     for matrix in 0..matrices {
         let offset = entry.offset + (matrix * matrix_rows + first) * row_bytes;
@@ -236,7 +248,7 @@ fn cut(ty: TensorType, slice: &TensorSlice, entry: &TensorEntry, dtype: DType) -
             Part { file: entry.file, offset, bytes: (end - first) * row_bytes },
         );
     }
-    fits.then_some(Piece { outer: dims[0], parts })
+    Some(Piece { outer: dims[0], parts })
 }
 
 fn push_merged(parts: &mut Vec<Part>, part: Part) {

@@ -5,7 +5,7 @@ mod common;
 use std::sync::OnceLock;
 
 use common::{DENSE, FLOAT, MOE, Shape, base_graph, facts, tensors};
-use strata_graph::{DType, TensorType};
+use strata_graph::{DType, Rebuild, TensorSlice, TensorType, WeightDef, WeightSource};
 use strata_lowering::{
     Checkpoint, CodeWorker, CompileInput, Compiled, Config, DeviceConfig, Form, LowerError,
     OtherBytes, PassReport, TargetName, TensorFormat, Tier, TierPolicy, Watch, WeightPlaces,
@@ -221,6 +221,37 @@ fn faults_of_tensors_name_tensor_file_found_and_needed() {
     insta::assert_snapshot!(fault(|t| t[2].format = TensorFormat::Unknown("iq1_s".into())));
     insta::assert_snapshot!(fault(|t| t[2].format = TensorFormat::Known(DType::Q8)));
     insta::assert_snapshot!(fault(|t| t[2].offset = 1 << 40));
+}
+
+/// A file may say any dimensions as long as their product is its bytes.
+#[test]
+fn dimensions_that_only_a_hostile_file_has_are_refused() {
+    let graph = base_graph(MOE, small_config().windows()[0]);
+    let (mut entries, files) = tensors(&graph, MOE.matrices);
+    let bank = entries.iter().position(|entry| entry.name == "blk.0.gate_exps").unwrap();
+    // Cut to rows, as from a file that stores gate and up projections together.
+    let cut = |_: usize, def: &WeightDef| match def.name.as_str() {
+        "blk.0.gate_exps" => {
+            let rows = Some((0, common::WIDE));
+            let slice = TensorSlice { tensor: def.name.clone(), rows };
+            WeightDef { source: WeightSource::Named(vec![slice]), ..def.clone() }
+        }
+        _ => def.clone(),
+    };
+    let mut rebuild = Rebuild::with_weights(&graph, "base", cut);
+    graph.nodes().for_each(|node| rebuild.keep(node));
+    let graph = rebuild.finish().0;
+    let mut fault = |dims: [u64; 3], bytes: u64| {
+        (entries[bank].dims, entries[bank].bytes) = (dims.to_vec(), bytes);
+        resolve_weights(&graph, &Checkpoint::new(&entries, &files)).unwrap_err()
+    };
+    let wide = u64::from(common::WIDE);
+    for dims in [[1 << 40, wide, 0], [0, wide, 1 << 40], [1 << 40, 0, 1 << 62]] {
+        assert!(matches!(fault(dims, 0), LowerError::TensorDims(_)), "{dims:?}");
+    }
+    let huge = fault([1 << 40, wide, 1 << 62], 0);
+    let LowerError::TensorBytes { need, .. } = huge else { panic!("{huge}") };
+    assert_eq!(need, u64::MAX);
 }
 
 #[test]
