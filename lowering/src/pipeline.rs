@@ -26,24 +26,11 @@ use crate::split_experts::split_experts;
 use crate::states::{Paging, StatePlaces, StepLayout, place_states};
 use crate::write_plan::{FinalWindow, PlanParts, write_plan, write_reports};
 
-/// Names of the passes, in order: what `stop_after` can be.
-pub const PASSES: &[&str] = &[
-    "resolve_weights",
-    "place_experts",
-    "split_experts",
-    "quantize_activations",
-    "fuse_gate_up",
-    "fuse_act_mul",
-    "fuse_gated_quantize",
-    "fuse_expert_quantize",
-    "fuse_norm_add",
-    "fuse_residual_add",
-    "fuse_norm_quantize",
-    "fuse_norm_both",
-    "fuse_expert_sum",
-    "fuse_route_dispatch",
-    "fuse_attention_prologue",
-    "fuse_attention_quantize",
+/// The passes before [`REWRITES`].
+const BEFORE_REWRITES: [&str; 2] = ["resolve_weights", "place_experts"];
+
+/// The passes behind [`REWRITES`].
+const BEHIND_REWRITES: [&str; 6] = [
     "order_nodes",
     "select_kernels",
     "pack_arena",
@@ -51,6 +38,28 @@ pub const PASSES: &[&str] = &[
     "generate_code",
     "write_plan",
 ];
+
+/// Names of the passes, in order: what `stop_after` can be.
+pub const PASSES: &[&str] = &pass_names();
+
+const PASS_COUNT: usize = BEFORE_REWRITES.len() + REWRITES.len() + BEHIND_REWRITES.len();
+
+const fn pass_names() -> [&'static str; PASS_COUNT] {
+    let (before, rewrites) = (BEFORE_REWRITES.len(), REWRITES.len());
+    let mut names = [""; PASS_COUNT];
+    let mut i = 0;
+    while i < PASS_COUNT {
+        names[i] = if i < before {
+            BEFORE_REWRITES[i]
+        } else if i < before + rewrites {
+            REWRITES[i - before].0
+        } else {
+            BEHIND_REWRITES[i - before - rewrites]
+        };
+        i += 1;
+    }
+    names
+}
 
 /// A finished plan and what each pass did.
 #[derive(Debug)]
