@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::place_experts::OtherBytes;
+
 /// Users' mistakes and limits; each says what, where, what was found and what is needed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LowerError {
@@ -61,6 +63,10 @@ pub enum LowerError {
         need: &'static str,
     },
     Budget(Box<BudgetShortfall>),
+    /// The finished plan breaks a rule of its format: a fault of the compiler.
+    Plan {
+        message: String,
+    },
     /// Machine code could not be generated.
     Kernel {
         message: String,
@@ -88,22 +94,52 @@ pub struct BudgetShortfall {
     pub device: String,
     pub budget: u64,
     pub weights: u64,
-    pub states: u64,
-    pub arena: u64,
-    pub step: u64,
     /// Of `weights`, what could be read from the file instead.
     pub mappable: u64,
-    /// One position of all sequences' states.
-    pub token: u64,
+    pub other: OtherBytes,
 }
 
 impl BudgetShortfall {
+    /// Without the arena while that is not known.
     pub fn need(&self) -> u64 {
-        self.weights + self.states + self.arena + self.step
+        let OtherBytes { states, arena, step, .. } = self.other;
+        self.weights + states + arena.unwrap_or(0) + step
     }
 
     pub fn short(&self) -> u64 {
         self.need().saturating_sub(self.budget)
+    }
+
+    /// The most positions of a sequence whose pages leave `bytes` more; `None` if no page is left.
+    fn fewer_positions(&self, bytes: u64) -> Option<u64> {
+        let OtherBytes { page, pages, .. } = self.other;
+        let dropped = (page > 0).then(|| bytes.div_ceil(page))?;
+        let kept = u64::from(pages).checked_sub(dropped).filter(|&kept| kept > 0)?;
+        Some(kept * u64::from(self.other.page_tokens))
+    }
+
+    /// Changes of the configuration each of which is enough.
+    fn remedies(&self) -> Vec<String> {
+        let short = self.short();
+        let mut remedies = Vec::new();
+        let mapped = format!("weights: Mapped (frees {})", mib(self.mappable));
+        if self.mappable >= short {
+            remedies.push(mapped.clone());
+        }
+        let positions = |bytes| {
+            let tokens = self.fewer_positions(bytes)?;
+            Some(format!("sequences.context_tokens of at most {tokens}"))
+        };
+        match positions(short) {
+            Some(fewer) => remedies.push(fewer),
+            None if (1..short).contains(&self.mappable) => {
+                let fewer = positions(short - self.mappable);
+                remedies.extend(fewer.map(|fewer| format!("{mapped} with {fewer}")));
+            }
+            None => {}
+        }
+        remedies.push(format!("raise budget_mib by {}", short.div_ceil(1 << 20)));
+        remedies
     }
 }
 
@@ -114,27 +150,23 @@ fn mib(bytes: u64) -> String {
 
 impl fmt::Display for BudgetShortfall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the arena all numbers are lower bounds, and so is what a remedy has to free.
+        let at_least = if self.other.arena.is_none() { "at least " } else { "" };
         write!(
             f,
-            "{}: the plan needs {} (weights {}, states {}, arena {}, step {}), the budget is {}: \
-             {} short;",
+            "{}: the plan needs {at_least}{} (weights {}, states {}, arena {}, step {}), the \
+             budget is {}: {at_least}{} short; {}{}",
             self.device,
             mib(self.need()),
             mib(self.weights),
-            mib(self.states),
-            mib(self.arena),
-            mib(self.step),
+            mib(self.other.states),
+            self.other.arena.map_or_else(|| "not known yet".into(), mib),
+            mib(self.other.step),
             mib(self.budget),
             mib(self.short()),
-        )?;
-        if self.mappable > 0 {
-            write!(f, " weights: Mapped would free {};", mib(self.mappable))?;
-        }
-        if self.token > 0 {
-            let tokens = self.short().div_ceil(self.token);
-            write!(f, " {tokens} positions less in sequences.context_tokens would do, or")?;
-        }
-        write!(f, " raise budget_mib by {}", self.short().div_ceil(1 << 20))
+            if self.other.arena.is_none() { "needed, before the arena: " } else { "" },
+            self.remedies().join(", or "),
+        )
     }
 }
 
@@ -199,6 +231,11 @@ impl fmt::Display for LowerError {
                 write!(f, "{node}: no kernel for {op} over {found}; needs {need}")
             }
             Self::Budget(shortfall) => shortfall.fmt(f),
+            Self::Plan { message } => write!(
+                f,
+                "the finished plan cannot be opened: {message}; this is a fault of the compiler, \
+                 please report it"
+            ),
             Self::Kernel { message } => f.write_str(message),
             Self::Worker { kernel, message } => {
                 write!(f, "code generator at kernel {kernel}: {message}")

@@ -48,6 +48,32 @@ pub fn load_weights(
     Ok((all, report))
 }
 
+/// The pieces of each placement and the kernels that bring them in, for `stop_after`.
+pub(crate) fn pieces_text(
+    graph: &Graph,
+    places: &WeightPlaces,
+    pieces: &[Vec<LoadPiece>],
+) -> String {
+    let count = pieces.iter().map(Vec::len).sum::<usize>();
+    let mut lines = vec![format!("; strata loading 1 | {} | {count} pieces", graph.model)];
+    for (place, pieces) in places.rows.iter().zip(pieces) {
+        let name = &graph.weights()[place.weight].name;
+        let (form, tier) = (format!("{:?}", place.form), format!("{:?}", place.tier));
+        lines.push(format!(
+            "  {name:<28} {form:<7} {tier:<9} {:#010x} {:>10} bytes",
+            place.offset, place.bytes
+        ));
+        for piece in pieces {
+            let kernel = piece.spec.map_or_else(|| "copy".into(), |spec| spec.key());
+            lines.push(format!(
+                "    file{}+{:#010x} {:>10} bytes to +{:#010x} {:>10} bytes  {kernel}",
+                piece.file, piece.offset, piece.bytes, piece.destination, piece.destination_bytes,
+            ));
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
 fn pieces_of(def: &WeightDef, place: &Placement) -> Result<Vec<LoadPiece>, LowerError> {
     let (WeightSource::Parts(parts), Tier::Ram) = (&def.source, place.tier) else {
         return Ok(Vec::new());

@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
-use strata_graph::{Graph, Rebuilt, verify};
+use strata_graph::{Graph, NodeId, Rebuilt, Table, verify};
 use strata_kernels::KernelSpec;
-use strata_plan::PlanImage;
+use strata_plan::dump::Summary;
+use strata_plan::{Plan, PlanImage};
 
-use crate::compute_lifetimes::{compute_lifetimes, window_name};
+use crate::compute_lifetimes::{Lifetime, Lifetimes, compute_lifetimes, value_name, window_name};
 use crate::config::CpuDevice;
 use crate::dump;
 use crate::emit_schedule::{Places, WindowTables, emit_schedule};
@@ -14,14 +15,14 @@ use crate::error::LowerError;
 use crate::fuse;
 use crate::generate_code::{CodeJob, generate_code};
 use crate::input::CompileInput;
-use crate::load_weights::load_weights;
+use crate::load_weights::{load_weights, pieces_text};
 use crate::order_nodes::order_nodes;
-use crate::pack_arena::pack_arena;
+use crate::pack_arena::{ArenaLayout, pack_arena};
 use crate::place_experts::{OtherBytes, place_experts};
 use crate::quantize_activations::quantize_activations;
 use crate::report::PassReport;
 use crate::resolve_weights::{Checkpoint, resolve_weights};
-use crate::select_kernels::select_kernels;
+use crate::select_kernels::{KernelChoice, select_kernels};
 use crate::split_experts::split_experts;
 use crate::states::{Paging, StatePlaces, StepLayout, place_states};
 use crate::write_plan::{FinalWindow, PlanParts, write_plan, write_reports};
@@ -30,11 +31,13 @@ use crate::write_plan::{FinalWindow, PlanParts, write_plan, write_reports};
 const BEFORE_REWRITES: [&str; 2] = ["resolve_weights", "place_experts"];
 
 /// The passes behind [`REWRITES`].
-const BEHIND_REWRITES: [&str; 6] = [
+const BEHIND_REWRITES: [&str; 8] = [
     "order_nodes",
     "select_kernels",
+    "compute_lifetimes",
     "pack_arena",
     "emit_schedule",
+    "load_weights",
     "generate_code",
     "write_plan",
 ];
@@ -156,6 +159,13 @@ struct Run<'r, 'a, 'w> {
     reports: Vec<PassReport>,
 }
 
+/// What is known of a window's nodes and values before weights have their final places.
+struct SideTables {
+    choices: Table<NodeId, KernelChoice>,
+    lifetimes: Lifetimes,
+    arena: ArenaLayout,
+}
+
 impl Run<'_, '_, '_> {
     fn all(&mut self) -> Result<Option<Compiled>, LowerError> {
         let input = self.input;
@@ -178,12 +188,10 @@ impl Run<'_, '_, '_> {
         // States and the step block have their sizes from the configuration alone.
         let states = place_states(&base, input.config, &self.paging);
         let step = StepLayout::new(&graphs, &self.paging);
-        // Before rewriting, so that a plan that cannot fit is refused at once.
-        let other = self.other_bytes(&graphs, &states, &step);
-        let started = Instant::now();
+        // Before rewriting, so that a plan that cannot fit is refused at once: whatever the arena.
+        let other = self.other_bytes(&states, &step);
         let (policy, budget) = (input.config.weights, self.cpu.budget_bytes);
-        let (weights, report) = place_experts(&base, policy, budget, other)?;
-        self.report(report, started);
+        place_experts(&base, policy, budget, other)?;
         if self.ends("place_experts", &graphs) {
             return Ok(None);
         }
@@ -204,10 +212,15 @@ impl Run<'_, '_, '_> {
         if self.ends("order_nodes", &graphs) {
             return Ok(None);
         }
+        let Some(tables) = self.tables(&graphs, &states)? else { return Ok(None) };
+        // Again, since what the packed arena leaves of the budget is known only now.
+        let started = Instant::now();
+        let arena = tables.iter().map(|t| t.arena.bytes).max();
+        let other = OtherBytes { arena, ..other };
+        let (weights, report) = place_experts(&base, policy, budget, other)?;
+        self.report(report, started);
         let places = Places { weights: &weights, states: &states, step: &step };
-        let Some(windows) = self.schedules(graphs, places)? else { return Ok(None) };
-        let arena = windows.iter().map(|w| w.arena_bytes).max().unwrap_or(0);
-        weights.check_budget(budget, OtherBytes { arena, ..other })?;
+        let Some(windows) = self.schedules(graphs, &tables, places) else { return Ok(None) };
         self.plan(&base, &windows, places)
     }
 
@@ -230,16 +243,16 @@ impl Run<'_, '_, '_> {
         self.report(report, started);
     }
 
-    /// Side tables and commands of every window.
-    fn schedules(
+    /// Kernels, lifetimes and arena of every window.
+    fn tables(
         &mut self,
-        graphs: Vec<Graph>,
-        places: Places<'_>,
-    ) -> Result<Option<Vec<FinalWindow>>, LowerError> {
-        let (mut windows, mut choices) = (Vec::new(), Vec::new());
-        for graph in &graphs {
+        graphs: &[Graph],
+        states: &StatePlaces,
+    ) -> Result<Option<Vec<SideTables>>, LowerError> {
+        let mut choices = Vec::new();
+        for graph in graphs {
             let started = Instant::now();
-            let (chosen, report) = select_kernels(graph, places.states, &self.paging)?;
+            let (chosen, report) = select_kernels(graph, states, &self.paging)?;
             self.report(report, started);
             choices.push(chosen);
         }
@@ -247,24 +260,39 @@ impl Run<'_, '_, '_> {
         if self.shows("select_kernels", &texts.collect::<Vec<_>>()) {
             return Ok(None);
         }
-        // Lifetimes count in groups between barriers, which fused nodes and their order fix.
-        let mut packed = Vec::new();
-        for graph in &graphs {
+        // They count in groups between barriers, which fused nodes and their order fix.
+        let mut lifetimes = Vec::new();
+        for graph in graphs {
             let started = Instant::now();
-            let (lifetimes, report) = compute_lifetimes(graph);
+            let (of_graph, report) = compute_lifetimes(graph);
             self.report(report, started);
+            lifetimes.push(of_graph);
+        }
+        let texts = graphs.iter().zip(&lifetimes).map(|(g, l)| lifetimes_text(g, l));
+        if self.shows("compute_lifetimes", &texts.collect::<Vec<_>>()) {
+            return Ok(None);
+        }
+        let mut tables = Vec::new();
+        for ((graph, lifetimes), choices) in graphs.iter().zip(lifetimes).zip(choices) {
             let started = Instant::now();
             let (arena, report) = pack_arena(graph, &lifetimes);
             self.report(report, started);
-            packed.push((lifetimes, arena));
+            tables.push(SideTables { choices, lifetimes, arena });
         }
-        let texts = graphs.iter().zip(&packed).map(|(g, (l, a))| dump::arena_text(g, l, a));
-        if self.shows("pack_arena", &texts.collect::<Vec<_>>()) {
-            return Ok(None);
-        }
-        for (graph, (choices, (lifetimes, arena))) in
-            graphs.into_iter().zip(choices.iter().zip(&packed))
-        {
+        let text = |(g, t): (&Graph, &SideTables)| dump::arena_text(g, &t.lifetimes, &t.arena);
+        let texts: Vec<String> = graphs.iter().zip(&tables).map(text).collect();
+        Ok((!self.shows("pack_arena", &texts)).then_some(tables))
+    }
+
+    /// Commands of every window.
+    fn schedules(
+        &mut self,
+        graphs: Vec<Graph>,
+        tables: &[SideTables],
+        places: Places<'_>,
+    ) -> Option<Vec<FinalWindow>> {
+        let mut windows = Vec::new();
+        for (graph, SideTables { choices, lifetimes, arena }) in graphs.into_iter().zip(tables) {
             let started = Instant::now();
             let tables = WindowTables { graph: &graph, choices, lifetimes, arena };
             let (schedule, report) = emit_schedule(tables, places);
@@ -273,7 +301,7 @@ impl Run<'_, '_, '_> {
         }
         let texts = windows.iter().map(|w| dump::schedule_text(&w.graph, &w.schedule));
         let ends = self.shows("emit_schedule", &texts.collect::<Vec<_>>());
-        Ok((!ends).then_some(windows))
+        (!ends).then_some(windows)
     }
 
     /// Machine code, then the rows of the plan.
@@ -286,6 +314,9 @@ impl Run<'_, '_, '_> {
         let started = Instant::now();
         let (pieces, report) = load_weights(base, places.weights)?;
         self.report(report, started);
+        if self.shows("load_weights", &[pieces_text(base, places.weights, &pieces)]) {
+            return Ok(None);
+        }
         let of_windows = windows.iter().flat_map(|w| w.schedule.specs.iter().copied());
         let of_loading = pieces.iter().flatten().filter_map(|piece| piece.spec);
         let mut specs: Vec<KernelSpec> = of_windows.chain(of_loading).collect();
@@ -319,17 +350,26 @@ impl Run<'_, '_, '_> {
         let (mut image, report) = write_plan(&parts);
         self.report(report, started);
         write_reports(&mut image, &self.reports);
+        // Read back, so that no plan is handed out that cannot be opened.
+        let summary = match Plan::from_bytes(&image.to_bytes()) {
+            Ok(plan) => Summary::of(&plan).to_string(),
+            Err(error) => return Err(LowerError::Plan { message: error.to_string() }),
+        };
+        if self.shows("write_plan", &[summary]) {
+            return Ok(None);
+        }
         Ok(Some(Compiled { image, reports: std::mem::take(&mut self.reports) }))
     }
 
-    /// An upper bound of what is needed beside weights: the arena of unfused graphs.
-    fn other_bytes(&self, graphs: &[Graph], states: &StatePlaces, step: &StepLayout) -> OtherBytes {
-        let packed = |graph: &Graph| pack_arena(graph, &compute_lifetimes(graph).0).0.bytes;
+    /// What is needed beside weights, before the arena is packed.
+    fn other_bytes(&self, states: &StatePlaces, step: &StepLayout) -> OtherBytes {
         OtherBytes {
             states: states.bytes,
-            arena: graphs.iter().map(packed).max().unwrap_or(0),
+            arena: None,
             step: step.bytes.into(),
-            token: states.token_bytes,
+            page: states.token_bytes * u64::from(self.paging.page_tokens),
+            pages: self.paging.pages_per_slot,
+            page_tokens: self.paging.page_tokens,
         }
     }
 
@@ -357,4 +397,20 @@ impl Run<'_, '_, '_> {
         (self.watch.on_phase)(pass, &texts.join("\n"));
         self.watch.stop_after == Some(pass)
     }
+}
+
+/// The lifetime of each value, in order of creation.
+fn lifetimes_text(graph: &Graph, lifetimes: &Lifetimes) -> String {
+    let ((peak, at), groups) = (lifetimes.peak(), lifetimes.groups.count);
+    let mut lines = vec![format!(
+        "; strata lifetimes 1 | {} | {} | {groups} groups, {peak} bytes at peak in group {at}",
+        graph.model,
+        window_name(graph),
+    )];
+    for (value, lifetime) in lifetimes.of_value.iter() {
+        let Some(Lifetime { first, last, bytes }) = lifetime else { continue };
+        let name = value_name(graph, value);
+        lines.push(format!("  groups {first:>4}..={last:<4} {bytes:>10} bytes  {name}"));
+    }
+    lines.join("\n") + "\n"
 }

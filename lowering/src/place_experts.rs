@@ -50,11 +50,14 @@ pub struct Placement {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OtherBytes {
     pub states: u64,
-    /// An upper bound while passes may still shrink it.
-    pub arena: u64,
+    /// `None` while passes may still change it: then the rest is a lower bound of what is needed.
+    pub arena: Option<u64>,
     pub step: u64,
-    /// One position of all sequences' states.
-    pub token: u64,
+    /// Of `states`, one page of every sequence.
+    pub page: u64,
+    /// Pages of one sequence.
+    pub pages: u32,
+    pub page_tokens: u32,
 }
 
 /// All placements, in the order of weights and forms.
@@ -67,7 +70,8 @@ pub struct WeightPlaces {
     pub mapped_bytes: u64,
     /// Values of the CONSTANTS section.
     pub constants: Vec<f32>,
-    pub other: OtherBytes,
+    /// Of `ram_bytes`, what could be read from the file instead.
+    mappable_bytes: u64,
 }
 
 impl WeightPlaces {
@@ -81,16 +85,12 @@ impl WeightPlaces {
     /// What is needed by class, and by how much it falls short.
     pub fn check_budget(&self, budget: Option<u64>, other: OtherBytes) -> Result<(), LowerError> {
         let Some(budget) = budget else { return Ok(()) };
-        let mappable = self.rows.iter().filter(|p| p.tier == Tier::Ram && p.form == Form::Native);
         let shortfall = BudgetShortfall {
             device: "cpu".into(),
             budget,
             weights: self.ram_bytes,
-            states: other.states,
-            arena: other.arena,
-            step: other.step,
-            mappable: mappable.map(|p| p.bytes).sum(),
-            token: other.token,
+            mappable: self.mappable_bytes,
+            other,
         };
         match shortfall.short() {
             0 => Ok(()),
@@ -106,7 +106,8 @@ impl WeightPlaces {
 /// embeddings stay in the file, since a window touches few of their rows.
 ///
 /// # Errors
-/// The budget, if weights, states, arena and step together do not fit it.
+/// The budget, if weights, states, arena and step together do not fit it; an arena that is not
+/// known yet counts as nothing, so that only a plan that cannot fit is refused.
 pub fn place_experts(
     graph: &Graph,
     policy: TierPolicy,
@@ -126,14 +127,13 @@ pub fn place_experts(
             places = assign_offsets(graph, rows.clone());
         }
     }
-    places.other = other;
     places.check_budget(budget, other)?;
     let report = PassReport::new("place_experts", "")
         .count("ram_bytes", places.ram_bytes)
         .count("mapped_bytes", places.mapped_bytes)
         .count("constant_bytes", 4 * places.constants.len() as u64)
         .count("states_bytes", other.states)
-        .count("arena_bound_bytes", other.arena)
+        .count("arena_bytes", other.arena.unwrap_or(0))
         .count("step_bytes", other.step)
         .count("budget_bytes", budget.unwrap_or(0));
     Ok((places, report))
@@ -233,12 +233,14 @@ pub fn placed_bytes(def: &WeightDef, form: Form) -> u64 {
     }
 }
 
+/// Whether a weight that is in RAM could be read from the file.
+fn could_be_mapped(graph: &Graph, place: &Placement) -> bool {
+    let one_piece = mappable_part(&graph.weights()[place.weight]).is_some();
+    place.tier == Tier::Ram && place.form == Form::Native && one_piece
+}
+
 fn largest_mappable(graph: &Graph, rows: &[Placement]) -> Option<usize> {
-    let can = |p: &Placement| {
-        let one_piece = mappable_part(&graph.weights()[p.weight]).is_some();
-        p.tier == Tier::Ram && p.form == Form::Native && one_piece
-    };
-    let candidates = rows.iter().enumerate().filter(|(_, p)| can(p));
+    let candidates = rows.iter().enumerate().filter(|(_, p)| could_be_mapped(graph, p));
     candidates.max_by_key(|(i, p)| (p.bytes, std::cmp::Reverse(*i))).map(|(i, _)| i)
 }
 
@@ -265,6 +267,8 @@ fn assign_offsets(graph: &Graph, mut rows: Vec<Placement>) -> WeightPlaces {
             }
         }
     }
+    let mappable = rows.iter().filter(|p| could_be_mapped(graph, p));
+    places.mappable_bytes = mappable.map(|p| p.bytes).sum();
     places.mapped_bytes = files.iter().map(|(_, _, bytes)| bytes).sum();
     places.index = rows.iter().enumerate().map(|(i, p)| ((p.weight, p.form), i)).collect();
     debug_assert!(rows.iter().all(|p| p.weight.index() < graph.weights().len()));

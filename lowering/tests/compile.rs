@@ -7,9 +7,10 @@ use std::sync::OnceLock;
 use common::{DENSE, FLOAT, MOE, Shape, base_graph, facts, tensors};
 use strata_graph::{DType, Rebuild, TensorSlice, TensorType, WeightDef, WeightSource};
 use strata_lowering::{
-    Checkpoint, CodeWorker, CompileInput, Compiled, Config, DeviceConfig, Form, LowerError,
-    OtherBytes, PassReport, TargetName, TensorFormat, Tier, TierPolicy, Watch, WeightPlaces,
-    WindowsConfig, compile, place_experts, resolve_weights,
+    BudgetShortfall, Checkpoint, CodeWorker, CompileInput, Compiled, Config, DeviceConfig, Form,
+    LowerError, OtherBytes, PassReport, TargetName, TensorFormat, Tier, TierPolicy, Watch,
+    WeightPlaces, WindowsConfig, compile, compute_lifetimes, pack_arena, place_experts,
+    resolve_weights,
 };
 use strata_plan::Plan;
 use strata_plan::layout::{opcode, space, tier};
@@ -38,6 +39,16 @@ fn run_with(
     stop_after: Option<&str>,
     change: impl Fn(&mut Vec<strata_lowering::TensorEntry>),
 ) -> Result<Option<Compiled>, LowerError> {
+    watched(shape, config, stop_after, change, &mut |_, _| {})
+}
+
+fn watched(
+    shape: Shape,
+    config: &Config,
+    stop_after: Option<&str>,
+    change: impl Fn(&mut Vec<strata_lowering::TensorEntry>),
+    on_phase: &mut dyn FnMut(&str, &str),
+) -> Result<Option<Compiled>, LowerError> {
     let graphs: Vec<_> = config.windows().into_iter().map(|w| base_graph(shape, w)).collect();
     let (mut entries, files) = tensors(&graphs[0], shape.matrices);
     change(&mut entries);
@@ -49,15 +60,23 @@ fn run_with(
         config,
         worker: CodeWorker::InProcess { threads: 2 },
     };
-    let mut watch = Watch { stop_after, on_phase: &mut |_, _| {}, on_kernel: &|_, _| {} };
+    let mut watch = Watch { stop_after, on_phase, on_kernel: &|_, _| {} };
     compile(&input, &mut watch)
 }
 
-/// The dense model, compiled once for all tests.
+/// The dense model, compiled once for all tests, and each phase's name and text.
+fn dense_and_phases() -> &'static (Compiled, Vec<(String, String)>) {
+    static DENSE_PLAN: OnceLock<(Compiled, Vec<(String, String)>)> = OnceLock::new();
+    DENSE_PLAN.get_or_init(|| {
+        let mut phases = Vec::new();
+        let mut keep = |pass: &str, text: &str| phases.push((pass.to_owned(), text.to_owned()));
+        let compiled = watched(DENSE, &small_config(), None, |_| {}, &mut keep);
+        (compiled.expect("compiles").expect("to the end"), phases)
+    })
+}
+
 fn dense() -> &'static Compiled {
-    static DENSE_PLAN: OnceLock<Compiled> = OnceLock::new();
-    DENSE_PLAN
-        .get_or_init(|| run(DENSE, &small_config(), None).expect("compiles").expect("to the end"))
+    &dense_and_phases().0
 }
 
 /// The model with experts, compiled once for all tests.
@@ -174,9 +193,69 @@ fn a_small_budget_is_refused_with_numbers() {
     let error = run(DENSE, &config, Some("place_experts")).unwrap_err();
     let LowerError::Budget(short) = &error else { panic!("{error}") };
     assert_eq!(short.budget, 1 << 20);
-    assert!(short.short() > 0 && short.weights > 0 && short.states > 0);
+    assert!(short.short() > 0 && short.weights > 0 && short.other.states > 0);
     let text = error.to_string();
     assert!(text.contains("short") && text.contains("raise budget_mib by"), "{text}");
+}
+
+/// The arena of the graphs that run counts, not that of graphs before fusion.
+#[test]
+fn a_plan_that_fits_after_fusion_is_not_refused() {
+    let mib = 1 << 20;
+    let with_budget = |budget_mib| {
+        let mut config = small_config();
+        config.windows.prefill_rows = vec![1024];
+        let targets = vec![TargetName::Avx2];
+        config.devices = vec![DeviceConfig::Cpu { threads: 2, budget_mib, targets }];
+        config
+    };
+    let compiles_with = |budget| run(DENSE, &with_budget(Some(budget)), Some("emit_schedule"));
+    // Enough for all but the arena, so that the refusal gives what is needed in the end.
+    let LowerError::Budget(early) = compiles_with(1).unwrap_err() else { panic!("not the budget") };
+    assert_eq!(early.other.arena, None);
+    assert!(early.to_string().contains("arena not known yet"), "{early}");
+    let refusal = compiles_with(early.need().div_ceil(mib)).unwrap_err();
+    let LowerError::Budget(short) = refusal else { panic!("not the budget") };
+    let arena = short.other.arena.unwrap();
+    let budget = short.need().div_ceil(mib);
+    assert!(compiles_with(budget).unwrap().is_none());
+
+    let base = base_graph(DENSE, with_budget(None).windows()[2]);
+    let (entries, files) = tensors(&base, DENSE.matrices);
+    let (base, _) = resolve_weights(&base, &Checkpoint::new(&entries, &files)).unwrap();
+    let unfused = pack_arena(&base, &compute_lifetimes(&base).0).0.bytes;
+    assert!(short.need() - arena + unfused > budget * mib, "{unfused} before, {arena} behind");
+}
+
+#[test]
+fn a_refusal_names_only_changes_that_are_enough() {
+    let mib = 1 << 20;
+    let remedies = |short: u64, mappable: u64, pages: u32| {
+        let other = OtherBytes {
+            arena: Some(0),
+            page: 2 * mib,
+            pages,
+            page_tokens: 64,
+            ..OtherBytes::default()
+        };
+        let (budget, weights) = (100 * mib, (100 + short) * mib);
+        let mappable = mappable * mib;
+        let device = "cpu".into();
+        let text = BudgetShortfall { device, budget, weights, mappable, other }.to_string();
+        text.split_once("short; ").unwrap().1.to_owned()
+    };
+    assert_eq!(
+        remedies(5, 5, 4),
+        "weights: Mapped (frees 5.0 MiB), or sequences.context_tokens of at most 64, or raise \
+         budget_mib by 5"
+    );
+    assert_eq!(
+        remedies(7, 4, 4),
+        "weights: Mapped (frees 4.0 MiB) with sequences.context_tokens of at most 128, or raise \
+         budget_mib by 7"
+    );
+    assert_eq!(remedies(20, 4, 4), "raise budget_mib by 20");
+    assert_eq!(remedies(1, 0, 0), "raise budget_mib by 1");
 }
 
 #[test]
@@ -184,7 +263,7 @@ fn float_weights_go_to_the_file_when_the_budget_is_short() {
     let graph = base_graph(FLOAT, small_config().windows()[0]);
     let (entries, files) = tensors(&graph, FLOAT.matrices);
     let (graph, _) = resolve_weights(&graph, &Checkpoint::new(&entries, &files)).unwrap();
-    let other = OtherBytes { states: 1000, arena: 2000, step: 3000, token: 10 };
+    let other = OtherBytes { states: 1000, arena: Some(2000), step: 3000, ..OtherBytes::default() };
     let place = |policy, budget| place_experts(&graph, policy, budget, other).unwrap().0;
     let all = place(TierPolicy::Ram, None);
     assert!(all.rows.iter().all(|p| p.tier != Tier::Mapped));
@@ -302,10 +381,29 @@ fn limits_of_a_configuration_are_checked() {
 }
 
 #[test]
+fn every_named_pass_runs_in_the_order_of_the_names_and_shows_its_text() {
+    let (_, phases) = dense_and_phases();
+    let shown: Vec<&str> = phases.iter().map(|(pass, _)| pass.as_str()).collect();
+    assert_eq!(shown, strata_lowering::PASSES);
+    assert!(phases.iter().all(|(_, text)| !text.is_empty()));
+}
+
+#[test]
 fn every_pass_can_be_the_last() {
     let config = small_config();
-    // Code generation is left out: it takes the most time and stops like the others.
-    for pass in strata_lowering::PASSES.iter().take_while(|pass| **pass != "generate_code") {
-        assert!(run(MOE, &config, Some(pass)).unwrap().is_none(), "{pass} did not stop");
+    // Generating code takes the most time, so that only the end is looked at behind it.
+    for pass in strata_lowering::PASSES.iter().filter(|pass| **pass != "generate_code") {
+        let mut last = (String::new(), String::new());
+        let mut keep = |pass: &str, text: &str| last = (pass.to_owned(), text.to_owned());
+        let compiled = watched(MOE, &config, Some(pass), |_| {}, &mut keep);
+        assert!(compiled.unwrap().is_none(), "{pass} did not stop");
+        assert_eq!(last.0, *pass);
+        let shown = match *pass {
+            "compute_lifetimes" => "; strata lifetimes 1 | tiny | verify 1 | ",
+            "load_weights" => "  blk.0.gate_exps             Packed  Ram ",
+            "write_plan" => "tiny",
+            _ => continue,
+        };
+        assert!(last.1.contains(shown), "{pass} shows {}", last.1);
     }
 }
