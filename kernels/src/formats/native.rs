@@ -31,7 +31,7 @@ impl<'c> NativeRows<'c> {
     /// The four bytes at `offset` of each row's block, as 16 x i32.
     pub fn word(&self, k: &KernelBuilder<'c>, offset: u32) -> Val<'c> {
         match self.words {
-            Some((words, count)) if offset % 4 == 0 && offset / 4 < count => {
+            Some((words, count)) if offset.is_multiple_of(4) && offset / 4 < count => {
                 k.load(Elem::I32.x(16), k.offset(words, (offset * 16).into()))
             }
             _ => self.gather(k, Elem::I32, k.i64(offset.into())),
