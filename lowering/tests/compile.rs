@@ -400,7 +400,7 @@ fn every_pass_can_be_the_last() {
         assert_eq!(last.0, *pass);
         let shown = match *pass {
             "compute_lifetimes" => "; strata lifetimes 1 | tiny | verify 1 | ",
-            "load_weights" => "  blk.0.gate_exps             Packed  Ram ",
+            "load_weights" => "bytes  Repack((format:Q8_0,n:2048,k:256))",
             "write_plan" => "tiny",
             _ => continue,
         };
