@@ -2,13 +2,13 @@
 //!
 //! `cargo run --release -p strata-kernels --example product_speed [FORMAT ...]`
 //!
-//! Weights are rotated over more memory than caches hold. Each thread times every call; its figure
-//! is the fastest tenth's slowest call, so that other programs' turns do not count, and threads
-//! are added up.
+//! Weights are rotated over more memory than caches hold. Each thread times every call; with few
+//! rows its figure is the fastest tenth's slowest call, with many the mean processor time, so that
+//! other programs' turns do not count; threads are added up.
 
 use std::time::{Duration, Instant};
 use strata_kernels::formats::packed_bytes;
-use strata_kernels::reference::quantize::q8_row_bytes;
+use strata_kernels::reference::quantize::{q8_row_bytes, quantize_row};
 use strata_kernels::run::{Buffer, Runnable};
 use strata_kernels::spec::{Epilogue, Matmul, RowClass, WeightFormat};
 use strata_kernels::{KernelSpec, Target, compile};
@@ -16,7 +16,7 @@ use strata_kernels::{KernelSpec, Target, compile};
 const MEMORY_BYTES: usize = 512 << 20;
 const ROUNDS: usize = 2;
 /// Calls with many rows.
-const CALLS: usize = 40;
+const CALLS: usize = 20;
 const MANY_ROWS: u32 = 128;
 
 /// Shapes `(format, n, k)` of matrices that real models have.
@@ -72,7 +72,9 @@ struct Bench {
     kernel: Runnable,
     bytes: usize,
     row_bytes: usize,
+    format: WeightFormat,
     n: usize,
+    k: usize,
     compile: Duration,
 }
 
@@ -86,14 +88,26 @@ impl Bench {
         let kernel = Runnable::new(&compiled[0]).expect("executable memory");
         let row_bytes = if format.is_float() { 4 * k as usize } else { q8_row_bytes(k as usize) };
         let bytes = packed_bytes(format, n, k) as usize;
-        Self { kernel, bytes, row_bytes, n: n as usize, compile }
+        Self { kernel, bytes, row_bytes, format, n: n as usize, k: k as usize, compile }
+    }
+
+    /// Activations between -1 and 1.
+    fn fill_rows(&self, x: &mut Buffer) {
+        let value = |i: usize| (i * 7919 % 2003) as f32 / 1001.5 - 1.0;
+        let row: Vec<f32> = (0..self.k).map(value).collect();
+        for to in x.as_mut::<u8>().chunks_mut(self.row_bytes) {
+            match self.format.is_float() {
+                true => to.copy_from_slice(Buffer::of(&row).as_ref()),
+                false => quantize_row(&row, to),
+            }
+        }
     }
 
     /// Products a second: each thread runs its part over all copies of the weight.
     fn rate(&self, memory: &mut Buffer, rows: u32, threads: u64) -> f64 {
         let mut step = Buffer::step(rows);
         let mut x = Buffer::zeroed(self.row_bytes * rows as usize);
-        fill(x.as_mut::<u64>());
+        self.fill_rows(&mut x);
         let mut y = Buffer::zeroed(self.n * 4 * rows as usize);
         let copies = if rows > 8 { 3 } else { MEMORY_BYTES / self.bytes };
         let tables: Vec<[u64; 4]> = (0..copies)
@@ -102,10 +116,13 @@ impl Bench {
                 [step.address(), x.address(), weight, y.address()]
             })
             .collect();
-        let calls = if rows > 8 { CALLS } else { tables.len() * ROUNDS };
-        rate(threads, calls, |part, call| {
+        let run = |part, call: usize| {
             self.kernel.run_part(&tables[call % tables.len()], part, threads);
-        })
+        };
+        match rows {
+            0..=8 => rate(threads, tables.len() * ROUNDS, run),
+            _ => long_rate(threads, run),
+        }
     }
 }
 
@@ -143,6 +160,30 @@ fn rate(threads: u64, calls: usize, work: impl Fn(u64, usize) + Sync) -> f64 {
     })
 }
 
+/// [`rate`] for calls that are long enough to be interrupted.
+fn long_rate(threads: u64, work: impl Fn(u64, usize) + Sync) -> f64 {
+    std::thread::scope(|scope| {
+        let work = &work;
+        let spawn = |part| {
+            scope.spawn(move || {
+                let start = processor_seconds();
+                (0..CALLS).for_each(|call| work(part, call));
+                CALLS as f64 / (processor_seconds() - start)
+            })
+        };
+        let running: Vec<_> = (0..threads).map(spawn).collect();
+        let rates = running.into_iter().map(|t| t.join().expect("kernels do not panic"));
+        rates.sum::<f64>() / threads as f64
+    })
+}
+
+/// Seconds that this thread has run, as Linux counts them.
+fn processor_seconds() -> f64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
+    let nanoseconds = text.split(' ').next().and_then(|n| n.parse::<f64>().ok());
+    nanoseconds.expect("the first number is the time on the processor") * 1e-9
+}
+
 fn sum(words: &[u64]) -> u64 {
     let mut sums = [0u64; 16];
     for chunk in words.as_chunks::<16>().0 {
@@ -153,13 +194,14 @@ fn sum(words: &[u64]) -> u64 {
     sums.iter().fold(0, |a, b| a.wrapping_add(*b))
 }
 
-/// Bytes of a fixed sequence, with no 16-bit float that is infinite.
+/// Bytes of a fixed sequence. As floats of 16 or 32 bits all are small and none is subnormal,
+/// which would cost time that real weights do not.
 fn fill(words: &mut [u64]) {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     for word in words {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        *word = state & 0xbfff_bfff_bfff_bfff;
+        *word = state & 0x23ff_23ff_23ff_23ff | 0x2000_2000_2000_2000;
     }
 }

@@ -10,6 +10,9 @@ pub enum Target {
     X86Avx2,
     /// x86-64-v4 with the 8-bit dot product (VNNI).
     X86Avx512,
+    /// The tiles of AVX-512 as AVX2 code, so that they are tested on machines without it.
+    #[cfg(test)]
+    Avx512TilesInAvx2,
 }
 
 /// What a kernel builder may know of a target.
@@ -45,6 +48,10 @@ const AVX2: TargetFacts = TargetFacts {
     required: &["avx2", "fma", "f16c", "bmi1", "bmi2"],
 };
 
+#[cfg(test)]
+const AVX512_IN_AVX2: TargetFacts =
+    TargetFacts { name: "x86-avx512-in-avx2", lanes: 16, vnni: true, tile_tokens: 8, ..AVX2 };
+
 const AVX512: TargetFacts = TargetFacts {
     name: "x86-avx512",
     triple: "x86_64-unknown-linux-gnu",
@@ -77,6 +84,8 @@ impl Target {
         match self {
             Self::X86Avx2 => &AVX2,
             Self::X86Avx512 => &AVX512,
+            #[cfg(test)]
+            Self::Avx512TilesInAvx2 => &AVX512_IN_AVX2,
         }
     }
 
@@ -101,6 +110,8 @@ impl Target {
             && is_x86_feature_detected!("avx512vnni");
         match self {
             Self::X86Avx2 => v3,
+            #[cfg(test)]
+            Self::Avx512TilesInAvx2 => v3,
             Self::X86Avx512 => v3 && v4,
         }
     }

@@ -27,8 +27,24 @@ impl<'c> KernelBuilder<'c> {
 
     /// `vpdpbusd`: 16 x (i32 + the sum of four u8 times i8).
     pub fn dot_u8_i8(&self, sum: Val<'c>, unsigned: Val<'c>, signed: Val<'c>) -> Val<'c> {
+        if !self.facts().features.contains("avx512vnni") {
+            return self.dot_by_products(sum, unsigned, signed);
+        }
         let args = [sum, unsigned, signed];
         self.intrinsic("llvm.x86.avx512.vpdpbusd.512", &[], &args).expect("a value")
+    }
+
+    /// What [`dot_u8_i8`](Self::dot_u8_i8) computes, by 16-bit products.
+    fn dot_by_products(&self, sum: Val<'c>, unsigned: Val<'c>, signed: Val<'c>) -> Val<'c> {
+        let pairs = |part: u32| {
+            let part = |v| self.slice(v, 16 * part, 16);
+            let unsigned = self.zext(part(unsigned), Elem::I16);
+            self.madd_i16(unsigned, self.sext(part(signed), Elem::I16))
+        };
+        let pairs = self.concat(self.concat(pairs(0), pairs(1)), self.concat(pairs(2), pairs(3)));
+        let every_second = |first: u32| (0..16).map(|i| 2 * i + first).collect::<Vec<_>>();
+        let of = |first| self.shuffle(pairs, pairs, &every_second(first));
+        self.add(sum, self.add(of(0), of(1)))
     }
 
     /// The first `count` (i32) of 16 f32 at `address`; the other lanes are 0 and not read.
