@@ -5,6 +5,8 @@
 //! Each figure is the best of some rounds. Attention with one row reads its pages from memory, so
 //! its rate is to be held against the streaming read of the same bytes.
 
+#![allow(clippy::print_stdout, reason = "a tool that prints what it measures")]
+
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 use strata_kernels::ops::kv::{KvKind, KvLayout};
