@@ -61,20 +61,4 @@ impl<'c> KernelBuilder<'c> {
         let args = [address, self.i32(0), self.i32(3), self.i32(1)];
         self.intrinsic("llvm.prefetch", &[address.ty()], &args);
     }
-
-    /// Keeps memory accesses that are written before this point before those after it. LLVM
-    /// otherwise gathers loads far ahead of their use and spills them.
-    pub fn keep_order(&self) {
-        let nothing = self.context.void_type().fn_type(&[], false);
-        let empty = self.context.create_inline_asm(
-            nothing,
-            String::new(),
-            "~{memory}".to_owned(),
-            true,
-            false,
-            None,
-            false,
-        );
-        self.builder.build_indirect_call(nothing, empty, &[], "").expect(POSITIONED);
-    }
 }

@@ -39,7 +39,12 @@ pub(super) fn integer_sums<'c>(
     let facts = w[0].facts;
     let scales: Vec<_> = w.iter().map(|w| integer_scales(k, w)).collect();
     let parts = if facts.scales == Scales::SpanHalves || exact_quads(facts) == 4 { 2 } else { 1 };
-    let sums = (0..parts).map(|part| part_sums(k, (w, &scales), x, (part, parts)));
+    // Registers that share each spread activation. More than 4 bits leave room for one only.
+    let together = if facts.bits == 4 { w.len() } else { 1 };
+    let sums = (0..parts).map(|part| {
+        let turns = w.chunks(together).zip(scales.chunks(together));
+        turns.flat_map(|turn| part_sums(k, turn, x, (part, parts))).collect()
+    });
     let add = |a: Vec<_>, b: Vec<_>| a.iter().zip(&b).map(|(&a, &b)| k.add(a, b)).collect();
     let mut sums = sums.reduce(add).expect("at least one part");
     for (sum, (scales, x)) in sums.iter_mut().zip(each(&scales, x)) {
