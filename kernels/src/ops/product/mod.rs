@@ -73,6 +73,9 @@ impl Product {
     }
 }
 
+/// How far ahead of a block weights are asked for: a page, where hardware stops by itself.
+const PREFETCH_BYTES: i64 = 4096;
+
 /// What a span's head holds for the rows of one register.
 struct Head<'c> {
     /// d as f32; none if blocks have their own.
@@ -216,6 +219,9 @@ fn span_sums<'c>(
     let zeros = vec![k.zero(Elem::F32.x(count)); pieces.len() * x.len()];
     let sums = k.for_range((k.i64(0), blocks), 1, &zeros, |block, sums| {
         let at = k.element(first, block, facts.block_bytes().into());
+        for line in (0..facts.block_bytes()).step_by(64) {
+            k.prefetch(k.offset(at, PREFETCH_BYTES + i64::from(line)));
+        }
         let w: Vec<_> = pieces.iter().map(|&lanes| WBlock { facts, at, lanes }).collect();
         let x: Vec<_> = x
             .iter()
