@@ -94,7 +94,7 @@ impl Loading<'_> {
     }
 }
 
-/// Where the first part stands in a file: pages ahead are asked for, pages behind let go.
+/// Where a part stands in a file: pages ahead are asked for, pages behind let go.
 #[derive(Debug, Default)]
 struct Wake {
     file: Option<usize>,
@@ -147,10 +147,16 @@ pub(crate) fn load_weights(
         progress(done as u64, total as u64);
     };
     let main = |worker: Worker<'_>| loading.walk(worker, &mut follow);
-    pool.run(main, &|worker| loading.walk(worker, &mut |_, _| {}));
+    // Parts do not wait for each other, so each lets go of what it leaves behind.
+    pool.run(main, &|worker| {
+        let mut wake = Wake::default();
+        loading.walk(worker, &mut |piece, chunk| {
+            wake.follow(piece.file, loading.file(piece), chunk.end);
+        });
+    });
     for file in files.iter().flatten() {
         let all = 0..file.bytes().len();
-        // Other parts may have touched pages again behind the first.
+        // A part that was behind may have touched pages again.
         file.forget(all.clone());
         file.in_any_order(all);
     }
