@@ -1,5 +1,6 @@
 //! Two products joined by an activation.
 
+use super::elementwise::act;
 use super::matmul::for_row_blocks;
 use super::product::{self, Product};
 use super::quantize::{store_q8_block, zero_q8_tail};
@@ -8,7 +9,6 @@ use super::tiles::{RowSource, for_tiles, tile_sizes};
 use crate::builder::{Compare, Elem, KernelBuilder, StepWord, Val};
 use crate::error::KernelError;
 use crate::formats::GROUP_ROWS;
-use crate::math;
 use crate::reference::quantize::q8_row_bytes;
 use crate::spec::{Act, GatedMatmul, KernelSpec};
 
@@ -105,13 +105,6 @@ impl<'c> GatedUnit<'c> {
         let n = self.shape.product.n;
         let last = k.i64(i64::from(self.shape.units()) - 1);
         k.when(k.icmp(Compare::Eq, unit, last), || zero_q8_tail(k, n, row));
-    }
-}
-
-fn act<'c>(k: &KernelBuilder<'c>, act: Act, x: Val<'c>) -> Val<'c> {
-    match act {
-        Act::Silu => math::silu(k, x),
-        Act::GeluTanh => math::gelu_tanh(k, x),
     }
 }
 
