@@ -17,6 +17,7 @@ mod quantize;
 mod repack;
 mod route;
 mod rows;
+pub mod slots;
 mod tiles;
 mod to_f32;
 
@@ -45,7 +46,8 @@ pub(crate) fn check(spec: &KernelSpec) -> Result<(), KernelError> {
         KernelSpec::Route(s) => route::check(spec, s),
         KernelSpec::Dispatch(s) => dispatch::check(spec, s),
         KernelSpec::ExpertCombine(s) => route::check_combine(spec, s),
-        _ => Ok(()),
+        KernelSpec::GatherRows(_) | KernelSpec::Mul(_) | KernelSpec::Scale(_) => Ok(()),
+        _ => require(spec, "op", 0, false, "an op that has a builder"),
     }
 }
 
@@ -73,6 +75,7 @@ pub(crate) fn build(k: &KernelBuilder<'_>, spec: &KernelSpec) {
         KernelSpec::Route(s) => route::build(k, s),
         KernelSpec::Dispatch(s) => dispatch::build(k, s),
         KernelSpec::ExpertCombine(s) => route::combine(k, s),
+        _ => unreachable!("refused by check"),
     }
 }
 
