@@ -5,10 +5,12 @@
 //! (`u32[16]`; word 0 is the count of live rows, word 1 the rows whose logits are wanted); rows
 //! beyond the live count are skipped and their results are left untouched.
 
+mod delta;
 mod matrix;
 mod rows;
 mod sequence;
 
+pub use delta::{DeltaCommit, DeltaFactors, GatedDelta};
 pub use matrix::{
     Epilogue, ExpertDown, ExpertGated, ExpertSum, GatedMatmul, Matmul, Repack, RowClass, ToF32,
 };
@@ -163,6 +165,8 @@ pub enum KernelSpec {
     Route(Route),
     Dispatch(Dispatch),
     ExpertCombine(ExpertCombine),
+    GatedDelta(GatedDelta),
+    DeltaCommit(DeltaCommit),
 }
 
 impl KernelSpec {
