@@ -18,6 +18,7 @@ mod quantize;
 mod repack;
 mod route;
 mod rows;
+pub mod slots;
 mod tiles;
 mod to_f32;
 
@@ -48,7 +49,8 @@ pub(crate) fn check(spec: &KernelSpec) -> Result<(), KernelError> {
         KernelSpec::ExpertCombine(s) => route::check_combine(spec, s),
         KernelSpec::GatedDelta(s) => delta::check(spec, s),
         KernelSpec::DeltaCommit(s) => delta::check_commit(spec, s),
-        _ => Ok(()),
+        KernelSpec::GatherRows(_) | KernelSpec::Mul(_) | KernelSpec::Scale(_) => Ok(()),
+        _ => require(spec, "op", 0, false, "an op that has a builder"),
     }
 }
 
@@ -78,6 +80,7 @@ pub(crate) fn build(k: &KernelBuilder<'_>, spec: &KernelSpec) {
         KernelSpec::ExpertCombine(s) => route::combine(k, s),
         KernelSpec::GatedDelta(s) => delta::build(k, s),
         KernelSpec::DeltaCommit(s) => delta::commit(k, s),
+        _ => unreachable!("refused by check"),
     }
 }
 
