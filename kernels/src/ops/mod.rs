@@ -2,6 +2,7 @@
 
 mod add;
 mod attention;
+mod delta;
 pub mod dispatch;
 mod elementwise;
 mod embed;
@@ -46,6 +47,8 @@ pub(crate) fn check(spec: &KernelSpec) -> Result<(), KernelError> {
         KernelSpec::Route(s) => route::check(spec, s),
         KernelSpec::Dispatch(s) => dispatch::check(spec, s),
         KernelSpec::ExpertCombine(s) => route::check_combine(spec, s),
+        KernelSpec::GatedDelta(s) => delta::check(spec, s),
+        KernelSpec::DeltaCommit(s) => delta::check_commit(spec, s),
         KernelSpec::GatherRows(_) | KernelSpec::Mul(_) | KernelSpec::Scale(_) => Ok(()),
         _ => require(spec, "op", 0, false, "an op that has a builder"),
     }
@@ -75,6 +78,8 @@ pub(crate) fn build(k: &KernelBuilder<'_>, spec: &KernelSpec) {
         KernelSpec::Route(s) => route::build(k, s),
         KernelSpec::Dispatch(s) => dispatch::build(k, s),
         KernelSpec::ExpertCombine(s) => route::combine(k, s),
+        KernelSpec::GatedDelta(s) => delta::build(k, s),
+        KernelSpec::DeltaCommit(s) => delta::commit(k, s),
         _ => unreachable!("refused by check"),
     }
 }

@@ -147,6 +147,7 @@ matmul_tests! {
     matmul_q4_k: Q4_K,
     matmul_q5_k: Q5_K,
     matmul_q6_k: Q6_K,
+    matmul_iq4_nl: IQ4_NL,
 }
 
 /// The largest quants with the largest activations stay exact: no i16 may saturate. The four
@@ -254,6 +255,7 @@ fn gated_products_equal_the_reference() {
     gated_equals_reference(WeightFormat::Q4_K, Act::Silu, true);
     gated_equals_reference(WeightFormat::Q8_0, Act::GeluTanh, false);
     gated_equals_reference(WeightFormat::F16, Act::Silu, false);
+    gated_equals_reference(WeightFormat::IQ4_NL, Act::Silu, true);
 }
 
 /// Against the products of every pair, summed by the reference; two rows share an expert.
@@ -262,7 +264,7 @@ fn sums_of_experts_equal_the_reference() {
     let (experts, top_k, n, rows) = (5usize, 2usize, 48usize, 3usize);
     let ids = [4u32, 1, 0, 4, 2, 1];
     for (format, k) in
-        [(WeightFormat::Q4_K, 512), (WeightFormat::Q8_0, 96), (WeightFormat::F16, 64)]
+        [(WeightFormat::Q4_K, 512), (WeightFormat::IQ4_NL, 96), (WeightFormat::F16, 64)]
     {
         let mut random = Random::new(11);
         let banks: Vec<Vec<u8>> = (0..experts).map(|_| random.weights(format, n, k)).collect();
