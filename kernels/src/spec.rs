@@ -13,7 +13,7 @@ pub use matrix::{
     Epilogue, ExpertDown, ExpertGated, ExpertSum, GatedMatmul, Matmul, Repack, RowClass, ToF32,
 };
 pub use rows::{ActMul, Embed, GatherRows, Mul, NormFold, Quantize, RmsNorm, RopeAngles, Scale};
-pub use sequence::{Attention, AttnPrologue, Dispatch, ExpertCombine, Route};
+pub use sequence::{Attention, AttnPrologue, Dispatch, ExpertCombine, Route, Selected};
 
 use serde::{Deserialize, Serialize};
 use strata_graph::DType;

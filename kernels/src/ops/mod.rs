@@ -3,6 +3,7 @@
 mod add;
 mod attention;
 pub mod dispatch;
+mod dots;
 mod elementwise;
 mod embed;
 mod expert;
