@@ -17,7 +17,7 @@ pub use matrix::{
     Epilogue, ExpertDown, ExpertGated, ExpertSum, GatedMatmul, Matmul, Repack, RowClass, ToF32,
 };
 pub use rows::{ActMul, Embed, GatherRows, Mul, NormFold, Quantize, RmsNorm, RopeAngles, Scale};
-pub use sequence::{Attention, AttnPrologue, Dispatch, ExpertCombine, Route};
+pub use sequence::{Attention, AttnPrologue, Dispatch, ExpertCombine, Route, Selected};
 pub use states::{Conv1d, NgramEmbed, NgramRows, ShiftRows, TailCommit};
 pub use streams::{
     GatedAdd, GatedHeadNorm, GroupRmsNorm, HcRead, HcWrite, NgramGate, ScaledSilu, StreamConcat,

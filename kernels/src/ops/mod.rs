@@ -4,6 +4,7 @@ mod add;
 mod attention;
 mod delta;
 pub mod dispatch;
+mod dots;
 mod elementwise;
 mod embed;
 mod expert;

@@ -307,14 +307,21 @@ fn sums_of_experts_equal_the_reference() {
 #[test]
 fn vectors_become_f32() {
     for format in [WeightFormat::F32, WeightFormat::F16, WeightFormat::BF16] {
-        let native = Random::new(3).weights(format, 1, 48);
-        let need = crate::reference::matmul::decode_row(format, &native, 48);
-        for add_one in [false, true] {
-            let kernel = runnable(KernelSpec::ToF32(ToF32 { format, n: 48, add_one }));
-            let mut y = Buffer::zeroed(48 * 4);
+        for (n, add_one, neg_exp) in
+            [(48, false, false), (48, true, false), (48, false, true), (38, false, true), (6, true, false)]
+        {
+            let native = Random::new(3).weights(format, 1, 48);
+            let need = crate::reference::matmul::decode_row(format, &native, 48);
+            let kernel = runnable(KernelSpec::ToF32(ToF32 { format, n, add_one, neg_exp }));
+            let mut y = Buffer::zeroed(n as usize * 4);
             kernel.run(&mut [&mut Buffer::step(1), &mut Buffer::of(&native), &mut y], 2);
-            let need: Vec<f32> = need.iter().map(|x| if add_one { x + 1.0 } else { *x }).collect();
-            assert_bits(y.as_ref(), &need, &format!("{format:?}"));
+            let one = |x: &f32| match (add_one, neg_exp) {
+                (true, _) => x + 1.0,
+                (_, true) => -crate::reference::math::exp(*x),
+                _ => *x,
+            };
+            let need: Vec<f32> = need[..n as usize].iter().map(one).collect();
+            assert_bits(y.as_ref(), &need, &format!("{format:?} {n}"));
         }
     }
 }
