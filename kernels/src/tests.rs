@@ -4,6 +4,8 @@ mod products;
 pub mod random;
 mod rows;
 mod sequence;
+mod states;
+mod streams;
 
 use crate::run::{Buffer, Runnable};
 use crate::spec::Add;

@@ -17,7 +17,7 @@ pub(super) fn build(k: &KernelBuilder<'_>, s: ToF32) {
     let step_bytes = 16 * i64::from(s.format.block().1);
     let (begin, end) = k.share(k.i64((s.n / 16).into()));
     k.for_between(begin, end, |i| {
-        let value = product::load_floats(k, s.format, k.element(w, i, step_bytes));
+        let value = product::load_floats(k, s.format, k.element(w, i, step_bytes), 16);
         let value = if s.add_one { k.fadd(value, k.f32(1.0)) } else { value };
         debug_assert_eq!(value.ty(), Elem::F32.x(16));
         k.store(k.element(y, i, 64), value);

@@ -186,6 +186,30 @@ fn extreme_quants_are_exact() {
     }
 }
 
+/// A weight that streams share: the rows of a window times the streams.
+#[test]
+fn streams_may_share_a_weight() {
+    let (n, k, times, rows) = (40, 96, 3, 2);
+    for format in [WeightFormat::Q8_0, WeightFormat::F32] {
+        let mut random = Random::new(13);
+        let native = random.weights(format, n, k);
+        let input = Input::new(format, k, random.floats(times * rows * k));
+        let need: Vec<f32> = (0..times * rows * n)
+            .map(|i| input.product(i / n, native_row(format, k, &native, i % n)))
+            .collect();
+        let (n32, k32, times) = (n as u32, k as u32, times as u32);
+        let (rows_class, epilogue) = (RowClass::Few, Epilogue::default());
+        let spec =
+            Matmul { format, n: n32, k: k32, rows: rows_class, epilogue, logits: false, times };
+        let mut y = Buffer::zeroed(need.len() * 4);
+        let (mut x, mut weight) = (Buffer::of(&input.bytes), packed(format, n, k, &native));
+        let mut step = Buffer::step(rows as u32);
+        let kernel = runnable(KernelSpec::Matmul(spec));
+        kernel.run(&mut [&mut step, &mut x, &mut weight, &mut y], 2);
+        assert_bits(y.as_ref(), &need, &format!("{spec:?}"));
+    }
+}
+
 /// Every kernel of this file is also made for the target that this machine may lack.
 #[test]
 fn all_formats_are_made_for_every_target() {
