@@ -5,6 +5,8 @@ mod products;
 pub mod random;
 mod rows;
 mod sequence;
+mod states;
+mod streams;
 
 use crate::run::{Buffer, Runnable};
 use crate::spec::Add;

@@ -38,7 +38,7 @@ pub(super) fn build(k: &KernelBuilder<'_>, s: ToF32) {
 
 fn convert<'c>(k: &KernelBuilder<'c>, s: ToF32, at: Val<'c>, lanes: u32) {
     let from = k.element(k.operand(1), at, s.format.block().1.into());
-    let value = product::load_some_floats(k, s.format, from, lanes);
+    let value = product::load_floats(k, s.format, from, lanes);
     let value = match (s.add_one, s.neg_exp) {
         (true, _) => k.fadd(value, k.f32(1.0)),
         (_, true) => k.fneg(math::exp(k, value)),

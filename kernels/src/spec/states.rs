@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// Operands: 1 `x: f32[rows, channels]`, 2 `weight: f32[channels, taps]`, 3 `slots`, 4 `offsets`,
 /// 5 `state` (a tail of `(taps - 1) * dilation` rows `f32[channels]`),
-/// 6 `y: f32[rows, channels]`. `channels % 16 == 0`. Unit: 64 channels of all rows (16 if 64 does
+/// 6 `y: f32[rows, channels]`, not `x`. `channels % 16 == 0`. Unit: 64 channels of all rows (16 if 64 does
 /// not divide them), so that whoever reads a tail is the one who changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Conv1d {

@@ -188,6 +188,30 @@ fn extreme_quants_are_exact() {
     }
 }
 
+/// A weight that streams share: the rows of a window times the streams.
+#[test]
+fn streams_may_share_a_weight() {
+    let (n, k, times, rows) = (40, 96, 3, 2);
+    for format in [WeightFormat::Q8_0, WeightFormat::F32] {
+        let mut random = Random::new(13);
+        let native = random.weights(format, n, k);
+        let input = Input::new(format, k, random.floats(times * rows * k));
+        let need: Vec<f32> = (0..times * rows * n)
+            .map(|i| input.product(i / n, native_row(format, k, &native, i % n)))
+            .collect();
+        let (n32, k32, times) = (n as u32, k as u32, times as u32);
+        let (rows_class, epilogue) = (RowClass::Few, Epilogue::default());
+        let spec =
+            Matmul { format, n: n32, k: k32, rows: rows_class, epilogue, logits: false, times };
+        let mut y = Buffer::zeroed(need.len() * 4);
+        let (mut x, mut weight) = (Buffer::of(&input.bytes), packed(format, n, k, &native));
+        let mut step = Buffer::step(rows as u32);
+        let kernel = runnable(KernelSpec::Matmul(spec));
+        kernel.run(&mut [&mut step, &mut x, &mut weight, &mut y], 2);
+        assert_bits(y.as_ref(), &need, &format!("{spec:?}"));
+    }
+}
+
 /// Every kernel of this file is also made for the target that this machine may lack.
 #[test]
 fn all_formats_are_made_for_every_target() {
@@ -307,9 +331,13 @@ fn sums_of_experts_equal_the_reference() {
 #[test]
 fn vectors_become_f32() {
     for format in [WeightFormat::F32, WeightFormat::F16, WeightFormat::BF16] {
-        for (n, add_one, neg_exp) in
-            [(48, false, false), (48, true, false), (48, false, true), (38, false, true), (6, true, false)]
-        {
+        for (n, add_one, neg_exp) in [
+            (48, false, false),
+            (48, true, false),
+            (48, false, true),
+            (38, false, true),
+            (6, true, false),
+        ] {
             let native = Random::new(3).weights(format, 1, 48);
             let need = crate::reference::matmul::decode_row(format, &native, 48);
             let kernel = runnable(KernelSpec::ToF32(ToF32 { format, n, add_one, neg_exp }));

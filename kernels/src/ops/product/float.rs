@@ -10,17 +10,8 @@ const STEP: u32 = 16;
 /// Steps of a whole span that are written out.
 const UNROLL: u32 = 4;
 
-/// 16 consecutive weights as f32.
-pub(in crate::ops) fn load<'c>(
-    k: &KernelBuilder<'c>,
-    format: WeightFormat,
-    at: Val<'c>,
-) -> Val<'c> {
-    load_some(k, format, at, STEP)
-}
-
 /// `lanes` consecutive weights as f32.
-pub(in crate::ops) fn load_some<'c>(
+pub(in crate::ops) fn load<'c>(
     k: &KernelBuilder<'c>,
     format: WeightFormat,
     at: Val<'c>,
@@ -89,7 +80,7 @@ fn add_span<'c>(
         let mut partials = partials.to_vec();
         for step in 0..unroll {
             let at = k.add(at, k.i64((STEP * step).into()));
-            let weights = load(k, format, k.element(w, at, weight_bytes));
+            let weights = load(k, format, k.element(w, at, weight_bytes), STEP);
             for (partial, &x) in partials.iter_mut().zip(&x) {
                 let x = k.load(Elem::F32.x(STEP), k.element(x, at, 4));
                 *partial = k.fma(weights, x, *partial);

@@ -4,7 +4,7 @@ mod avx2;
 mod float;
 mod vnni;
 
-pub(super) use float::{load as load_floats, load_some as load_some_floats};
+pub(super) use float::load as load_floats;
 
 use super::require;
 use crate::builder::{Compare, Elem, KernelBuilder, Val};
