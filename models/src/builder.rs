@@ -38,6 +38,8 @@ struct Angles {
 
 pub(crate) struct Build<'m> {
     pub def: &'m ModelDef,
+    /// The nodes of the draft head are made.
+    pub drafting: bool,
     graph: GraphBuilder,
     weights: BTreeMap<String, ValueId>,
     /// The newest version of each state.
@@ -52,6 +54,7 @@ impl<'m> Build<'m> {
     pub fn new(def: &'m ModelDef, window: Window) -> Self {
         Self {
             def,
+            drafting: false,
             graph: GraphBuilder::new(def.name.clone(), window, "model"),
             weights: BTreeMap::new(),
             states: BTreeMap::new(),

@@ -58,6 +58,7 @@ pub(crate) fn keep(
 /// [`ModelError::Node`] names the node that does not fit.
 pub(crate) fn draft(build: &mut Build<'_>, head: &Mtp) -> Result<(), ModelError> {
     let at = build.def.layers;
+    build.drafting = true;
     build.angles_of(&head.block)?;
     let embedded = embed(build)?;
     let (drafted, kept) = (hidden_state(build, DRAFTED), hidden_state(build, HIDDEN));

@@ -1,6 +1,6 @@
 //! Sparse attention over blocks of positions that an indexer chooses.
 
-use strata_graph::{DType, Op, StateDef, StateKind, TensorType, ValueId, WindowKind};
+use strata_graph::{DType, Op, StateDef, StateKind, TensorType, ValueId};
 
 use crate::builder::{Build, Linear};
 use crate::error::ModelError;
@@ -79,7 +79,7 @@ fn tail(build: &mut Build<'_>, layer: u32, indexer: &Indexer) -> (String, ValueI
     let row = TensorType::new(DType::F32, &[indexer.head_dim.into()]);
     let (name, _) = build.state_name("block_tail", layer);
     let kept = StateDef::new(name.clone(), kind, row);
-    if layer < build.def.layers || build.window_kind() != WindowKind::Draft {
+    if !build.drafting {
         return (name, build.state(kept));
     }
     let name = "draft.block_tail".to_owned();
