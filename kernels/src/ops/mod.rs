@@ -2,7 +2,9 @@
 
 mod add;
 mod attention;
+mod delta;
 pub mod dispatch;
+mod dots;
 mod elementwise;
 mod embed;
 mod expert;
@@ -17,6 +19,7 @@ mod quantize;
 mod repack;
 mod route;
 mod rows;
+pub mod slots;
 mod tiles;
 mod to_f32;
 
@@ -45,7 +48,10 @@ pub(crate) fn check(spec: &KernelSpec) -> Result<(), KernelError> {
         KernelSpec::Route(s) => route::check(spec, s),
         KernelSpec::Dispatch(s) => dispatch::check(spec, s),
         KernelSpec::ExpertCombine(s) => route::check_combine(spec, s),
-        _ => Ok(()),
+        KernelSpec::GatedDelta(s) => delta::check(spec, s),
+        KernelSpec::DeltaCommit(s) => delta::check_commit(spec, s),
+        KernelSpec::GatherRows(_) | KernelSpec::Mul(_) | KernelSpec::Scale(_) => Ok(()),
+        _ => require(spec, "op", 0, false, "an op that has a builder"),
     }
 }
 
@@ -73,6 +79,9 @@ pub(crate) fn build(k: &KernelBuilder<'_>, spec: &KernelSpec) {
         KernelSpec::Route(s) => route::build(k, s),
         KernelSpec::Dispatch(s) => dispatch::build(k, s),
         KernelSpec::ExpertCombine(s) => route::combine(k, s),
+        KernelSpec::GatedDelta(s) => delta::build(k, s),
+        KernelSpec::DeltaCommit(s) => delta::commit(k, s),
+        _ => unreachable!("refused by check"),
     }
 }
 

@@ -16,13 +16,23 @@ pub(in crate::ops) fn load<'c>(
     format: WeightFormat,
     at: Val<'c>,
 ) -> Val<'c> {
+    load_some(k, format, at, STEP)
+}
+
+/// `lanes` consecutive weights as f32.
+pub(in crate::ops) fn load_some<'c>(
+    k: &KernelBuilder<'c>,
+    format: WeightFormat,
+    at: Val<'c>,
+    lanes: u32,
+) -> Val<'c> {
     match format {
-        WeightFormat::F16 => k.fext(k.load(Elem::F16.x(STEP), at), Elem::F32),
+        WeightFormat::F16 => k.fext(k.load(Elem::F16.x(lanes), at), Elem::F32),
         WeightFormat::BF16 => {
-            let bits = k.zext(k.load(Elem::I16.x(STEP), at), Elem::I32);
-            k.bitcast(k.shl(bits, k.i32(16)), Elem::F32.x(STEP))
+            let bits = k.zext(k.load(Elem::I16.x(lanes), at), Elem::I32);
+            k.bitcast(k.shl(bits, k.i32(16)), Elem::F32.x(lanes))
         }
-        _ => k.load(Elem::F32.x(STEP), at),
+        _ => k.load(Elem::F32.x(lanes), at),
     }
 }
 
