@@ -29,12 +29,17 @@ pub(crate) fn gqa(
     gqa: &Gqa,
     x: ValueId,
 ) -> Result<ValueId, ModelError> {
-    let queries = queries(build, layer, gqa, x)?;
+    let queries = build.linear(layer, query_rows(gqa), x)?;
     let gate = match gqa.gate {
         true => Some(build.linear(layer, gate_rows(gqa), x)?),
         false => None,
     };
-    let state = append(build, layer, gqa, x)?;
+    let [keys, values] = project(build, layer, gqa, x)?;
+    let queries = norm(build, layer, gqa, (Side::Queries, queries))?;
+    let keys = norm(build, layer, gqa, (Side::Keys, keys))?;
+    let queries = turn(build, layer, gqa, (Side::Queries, queries))?;
+    let keys = turn(build, layer, gqa, (Side::Keys, keys))?;
+    let state = store(build, layer, gqa, [keys, values])?;
     let y = match &gqa.indexer {
         None => dense(build, layer, gqa, [queries, state])?,
         Some(indexer) => {
@@ -81,14 +86,33 @@ pub(crate) fn append(
     gqa: &Gqa,
     x: ValueId,
 ) -> Result<ValueId, ModelError> {
+    let [keys, values] = project(build, layer, gqa, x)?;
+    let keys = norm(build, layer, gqa, (Side::Keys, keys))?;
+    let keys = turn(build, layer, gqa, (Side::Keys, keys))?;
+    store(build, layer, gqa, [keys, values])
+}
+
+/// Keys and values of the window's rows.
+fn project(
+    build: &mut Build<'_>,
+    layer: u32,
+    gqa: &Gqa,
+    x: ValueId,
+) -> Result<[ValueId; 2], ModelError> {
     let out = u32::from(gqa.kv_heads) * u32::from(gqa.head_dim);
-    let biased = gqa.bias != Bias::None;
-    let bias = |role| biased.then_some(role);
-    let keys = Linear { bias: bias(Role::AttnKBias), ..Linear::new(Role::AttnK, out) };
-    let values = Linear { bias: bias(Role::AttnVBias), ..Linear::new(Role::AttnV, out) };
-    let keys = build.linear(layer, keys, x)?;
-    let values = build.linear(layer, values, x)?;
-    let keys = position(build, layer, gqa, Side::Keys, keys)?;
+    let mut project = |role, bias| {
+        let bias = (gqa.bias != Bias::None).then_some(bias);
+        build.linear(layer, Linear { bias, ..Linear::new(role, out) }, x)
+    };
+    Ok([project(Role::AttnK, Role::AttnKBias)?, project(Role::AttnV, Role::AttnVBias)?])
+}
+
+fn store(
+    build: &mut Build<'_>,
+    layer: u32,
+    gqa: &Gqa,
+    [keys, values]: [ValueId; 2],
+) -> Result<ValueId, ModelError> {
     let (name, state) = build.kv(layer, gqa);
     let node = format!("blk.{layer}.kv_append");
     let state = build.push(Op::StateAppend {}, &[state, keys, values], node)?;
@@ -96,17 +120,10 @@ pub(crate) fn append(
     Ok(state)
 }
 
-fn queries(
-    build: &mut Build<'_>,
-    layer: u32,
-    gqa: &Gqa,
-    x: ValueId,
-) -> Result<ValueId, ModelError> {
+fn query_rows(gqa: &Gqa) -> Linear {
     let rows = if gqa.gate { Rows::Cut(halves(gqa, 0)) } else { Rows::All };
     let bias = (gqa.bias != Bias::None).then_some(Role::AttnQBias);
-    let linear = Linear { bias, rows, ..Linear::new(Role::AttnQ, width(gqa)) };
-    let queries = build.linear(layer, linear, x)?;
-    position(build, layer, gqa, Side::Queries, queries)
+    Linear { bias, rows, ..Linear::new(Role::AttnQ, width(gqa)) }
 }
 
 fn width(gqa: &Gqa) -> u32 {
@@ -130,23 +147,33 @@ enum Side {
     Keys,
 }
 
-/// Norms each head if the block says so, then turns it to its position.
-fn position(
+/// Norms each head, if the block says so.
+fn norm(
     build: &mut Build<'_>,
     layer: u32,
     gqa: &Gqa,
-    side: Side,
-    mut x: ValueId,
+    (side, x): (Side, ValueId),
 ) -> Result<ValueId, ModelError> {
-    let (norm, of, heads) = match side {
-        Side::Queries => (Role::AttnQNorm, Role::AttnQ, gqa.heads),
-        Side::Keys => (Role::AttnKNorm, Role::AttnK, gqa.kv_heads),
-    };
-    if gqa.qk_norm {
-        x = build.head_norm(norm, layer, (heads, x))?;
+    match side {
+        _ if !gqa.qk_norm => Ok(x),
+        Side::Queries => build.head_norm(Role::AttnQNorm, layer, (gqa.heads, x)),
+        Side::Keys => build.head_norm(Role::AttnKNorm, layer, (gqa.kv_heads, x)),
     }
+}
+
+/// Turns each head to its position.
+fn turn(
+    build: &mut Build<'_>,
+    layer: u32,
+    gqa: &Gqa,
+    (side, x): (Side, ValueId),
+) -> Result<ValueId, ModelError> {
+    let (role, heads) = match side {
+        Side::Queries => (Role::AttnQ, gqa.heads),
+        Side::Keys => (Role::AttnK, gqa.kv_heads),
+    };
     let angles = build.angles(gqa)?;
     let (dims, pairing) = (gqa.rope.dims.unwrap_or(gqa.head_dim), gqa.rope.pairing.into());
-    let node = format!("{}_rope", node_name(of, layer));
+    let node = format!("{}_rope", node_name(role, layer));
     build.push(Op::Rope { heads, dims, pairing }, &[x, angles], node)
 }

@@ -149,7 +149,9 @@ fn check_draft(residual: Residual, block: &Block) -> Result<(), ModelError> {
     match &block.attention {
         Attention::Gqa(gqa) if gqa.window.is_none() => Ok(()),
         Attention::Gqa(_) => Err(field("draft.block.attention.window", "present", "absent")),
-        Attention::GatedDelta(_) => Err(field("draft.block.attention", "GatedDelta(..)", "Gqa(..)")),
+        Attention::GatedDelta(_) => {
+            Err(field("draft.block.attention", "GatedDelta(..)", "Gqa(..)"))
+        }
     }
 }
 
@@ -159,8 +161,7 @@ fn check_ngram(def: &ModelDef, ngram: &Ngram) -> Result<(), ModelError> {
     }
     within("ngram.layer", ngram.layer, 0, def.layers - 1)?;
     within("ngram.width", ngram.width, 1, MAX_WIDTH)?;
-    within("ngram.ngram_size", ngram.ngram_size.into(), 2, 16)?;
-    within("ngram.heads_per_ngram", ngram.heads_per_ngram.into(), 1, 256)?;
+    check_ngram_heads(ngram)?;
     within("ngram.taps", ngram.taps.into(), 2, 64)?;
     within("ngram.eos", ngram.eos, 0, def.vocab - 1)?;
     within("ngram.table_rows", ngram.table_rows, 1, u32::MAX - 1)?;
@@ -172,13 +173,20 @@ fn check_ngram(def: &ModelDef, ngram: &Ngram) -> Result<(), ModelError> {
     check_hash(def, ngram)
 }
 
+/// Bounds the numbers that a hash has, before they are derived.
+pub(crate) fn check_ngram_heads(ngram: &Ngram) -> Result<(), ModelError> {
+    within("ngram.ngram_size", ngram.ngram_size.into(), 2, 16)?;
+    within("ngram.heads_per_ngram", ngram.heads_per_ngram.into(), 1, 64)?;
+    match ngram.hash {
+        Hash::Derived { base, .. } if !(2..=u64::from(u32::MAX)).contains(&base) => {
+            Err(field("ngram.hash.base", base, "between 2 and 2^32 - 1"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Products with a token stay below 2^63, and every row that a hash gives is in the table.
 fn check_hash(def: &ModelDef, ngram: &Ngram) -> Result<(), ModelError> {
-    if let Hash::Derived { base, .. } = ngram.hash
-        && !(2..=u64::from(u32::MAX)).contains(&base)
-    {
-        return Err(field("ngram.hash.base", base, "between 2 and 2^32 - 1"));
-    }
     let constants = hash_constants(ngram, def.vocab);
     let heads = ngram.heads() as usize;
     for (name, found, need) in [

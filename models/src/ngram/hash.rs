@@ -32,8 +32,7 @@ pub fn hash_constants(ngram: &Ngram, vocab: u32) -> HashConstants {
         let state = seed.wrapping_add(GAMMA.wrapping_mul(u64::from(i) + 1));
         2 * (splitmix64(state) % half) + 1
     };
-    let sizes: Vec<u64> =
-        (base..).filter(|&n| is_prime(n)).take(ngram.heads() as usize).collect();
+    let sizes: Vec<u64> = (base..).filter(|&n| is_prime(n)).take(ngram.heads() as usize).collect();
     let offsets = sizes.iter().scan(0, |sum, &size| {
         let offset = *sum;
         *sum += size;
@@ -75,7 +74,8 @@ mod tests {
     /// The first outputs of the published generator for the seed 1234567.
     #[test]
     fn splitmix64_gives_its_published_sequence() {
-        let outputs = [0u64, 1, 2].map(|i| splitmix64(1_234_567u64.wrapping_add(GAMMA.wrapping_mul(i))));
+        let outputs =
+            [0u64, 1, 2].map(|i| splitmix64(1_234_567u64.wrapping_add(GAMMA.wrapping_mul(i))));
         assert_eq!(
             outputs,
             [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]
