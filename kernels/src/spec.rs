@@ -18,7 +18,7 @@ pub use matrix::{
 };
 pub use rows::{ActMul, Embed, GatherRows, Mul, NormFold, Quantize, RmsNorm, RopeAngles, Scale};
 pub use sequence::{Attention, AttnPrologue, Dispatch, ExpertCombine, Route, Selected};
-pub use states::{Conv1d, NgramEmbed, NgramRows, ShiftRows, TailCommit};
+pub use states::{Conv1d, NgramEmbed, NgramRows, ReadTail, ShiftRows, TailCommit};
 pub use streams::{
     GatedAdd, GatedHeadNorm, GroupRmsNorm, HcRead, HcWrite, NgramGate, ScaledSilu, StreamConcat,
     StreamRepeat,
@@ -176,6 +176,7 @@ pub enum KernelSpec {
     Route(Route),
     Dispatch(Dispatch),
     ExpertCombine(ExpertCombine),
+    ReadTail(ReadTail),
     GatedDelta(GatedDelta),
     DeltaCommit(DeltaCommit),
     StreamRepeat(StreamRepeat),

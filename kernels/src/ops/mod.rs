@@ -16,6 +16,7 @@ mod pages;
 mod product;
 mod prologue;
 mod quantize;
+mod read_tail;
 mod repack;
 mod route;
 mod rows;
@@ -48,6 +49,7 @@ pub(crate) fn check(spec: &KernelSpec) -> Result<(), KernelError> {
         KernelSpec::Route(s) => route::check(spec, s),
         KernelSpec::Dispatch(s) => dispatch::check(spec, s),
         KernelSpec::ExpertCombine(s) => route::check_combine(spec, s),
+        KernelSpec::ReadTail(s) => read_tail::check(spec, s),
         KernelSpec::GatedDelta(s) => delta::check(spec, s),
         KernelSpec::DeltaCommit(s) => delta::check_commit(spec, s),
         KernelSpec::GatherRows(_) | KernelSpec::Mul(_) | KernelSpec::Scale(_) => Ok(()),
@@ -79,6 +81,7 @@ pub(crate) fn build(k: &KernelBuilder<'_>, spec: &KernelSpec) {
         KernelSpec::Route(s) => route::build(k, s),
         KernelSpec::Dispatch(s) => dispatch::build(k, s),
         KernelSpec::ExpertCombine(s) => route::combine(k, s),
+        KernelSpec::ReadTail(s) => read_tail::build(k, s),
         KernelSpec::GatedDelta(s) => delta::build(k, s),
         KernelSpec::DeltaCommit(s) => delta::commit(k, s),
         _ => unreachable!("refused by check"),

@@ -1,4 +1,4 @@
-use super::products::runnable;
+use super::products::{runnable, runnable_for};
 use super::random::Random;
 use crate::ops::slots::SlotLayout;
 use crate::reference::delta::{Factors, Heads, Row, apply, step};
@@ -207,6 +207,10 @@ fn windows_equal_the_reference() {
             }
         }
     }
+    // Wide strips, of machines with 16 lanes.
+    let mut layer = Layer::new(GatedDelta { tiled: true, ..spec(1, 2, 128) }, &mut random);
+    layer.kernel = runnable_for(KernelSpec::GatedDelta(layer.s), Target::Avx512TilesInAvx2);
+    check_window(&layer, windows[3], 3, &mut random);
     // The largest head, whose strips are narrower.
     let layer = Layer::new(spec(1, 1, 256), &mut random);
     check_window(&layer, windows[1], 2, &mut random);

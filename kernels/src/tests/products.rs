@@ -15,7 +15,8 @@ pub fn runnable(spec: KernelSpec) -> Runnable {
     runnable_for(spec, Target::of_this_machine().unwrap())
 }
 
-fn runnable_for(spec: KernelSpec, target: Target) -> Runnable {
+/// The kernel for a target that this machine can run.
+pub fn runnable_for(spec: KernelSpec, target: Target) -> Runnable {
     Runnable::new(&compile(&[spec], target).unwrap()[0]).unwrap()
 }
 
