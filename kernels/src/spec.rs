@@ -2,18 +2,27 @@
 //! the machine code, so its text is the key by which kernels are shared.
 //!
 //! Operand tables list what `args[i]` points at. Operand 0 is always the step block
-//! (`u32[16]`; word 0 is the count of live rows, word 1 the rows whose logits are wanted); rows
-//! beyond the live count are skipped and their results are left untouched.
+//! (`u32[16]`; word 0 is the count of live rows, word 1 the rows whose logits are wanted, word 2
+//! the commits); rows beyond the live count are skipped and their results are left untouched.
 
+mod blocks;
 mod matrix;
 mod rows;
 mod sequence;
+mod states;
+mod streams;
 
+pub use blocks::{BlockKeys, BlockScores, BlockTop};
 pub use matrix::{
     Epilogue, ExpertDown, ExpertGated, ExpertSum, GatedMatmul, Matmul, Repack, RowClass, ToF32,
 };
 pub use rows::{ActMul, Embed, GatherRows, Mul, NormFold, Quantize, RmsNorm, RopeAngles, Scale};
 pub use sequence::{Attention, AttnPrologue, Dispatch, ExpertCombine, Route, Selected};
+pub use states::{Conv1d, NgramEmbed, NgramRows, ShiftRows, TailCommit};
+pub use streams::{
+    GatedAdd, GatedHeadNorm, GroupRmsNorm, HcRead, HcWrite, NgramGate, ScaledSilu, StreamConcat,
+    StreamRepeat,
+};
 
 use serde::{Deserialize, Serialize};
 use strata_graph::DType;
@@ -125,11 +134,12 @@ impl std::fmt::Debug for F32 {
     }
 }
 
-/// The function of a gated product.
+/// The function of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Act {
     Silu,
     GeluTanh,
+    Sigmoid,
 }
 
 /// `y[rows, k] = a + b`. Operands: 1 `a`, 2 `b`, 3 `y`, all `f32[rows, k]`; `y` may be `a` or `b`.
@@ -163,6 +173,23 @@ pub enum KernelSpec {
     Route(Route),
     Dispatch(Dispatch),
     ExpertCombine(ExpertCombine),
+    StreamRepeat(StreamRepeat),
+    GroupRmsNorm(GroupRmsNorm),
+    ScaledSilu(ScaledSilu),
+    HcRead(HcRead),
+    HcWrite(HcWrite),
+    GatedHeadNorm(GatedHeadNorm),
+    GatedAdd(GatedAdd),
+    StreamConcat(StreamConcat),
+    Conv1d(Conv1d),
+    ShiftRows(ShiftRows),
+    TailCommit(TailCommit),
+    NgramRows(NgramRows),
+    NgramEmbed(NgramEmbed),
+    NgramGate(NgramGate),
+    BlockKeys(BlockKeys),
+    BlockScores(BlockScores),
+    BlockTop(BlockTop),
 }
 
 impl KernelSpec {

@@ -1,3 +1,4 @@
+mod blocks;
 mod experts;
 mod math;
 mod products;

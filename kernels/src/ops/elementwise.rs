@@ -23,6 +23,7 @@ pub(super) fn act<'c>(b: &KernelBuilder<'c>, kind: Act, x: Val<'c>) -> Val<'c> {
     match kind {
         Act::Silu => math::silu(b, x),
         Act::GeluTanh => math::gelu_tanh(b, x),
+        Act::Sigmoid => math::sigmoid(b, x),
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod add;
 mod attention;
+mod blocks;
 pub mod dispatch;
 mod dots;
 mod elementwise;
@@ -18,6 +19,7 @@ mod quantize;
 mod repack;
 mod route;
 mod rows;
+pub mod slots;
 mod tiles;
 mod to_f32;
 
@@ -43,10 +45,14 @@ pub(crate) fn check(spec: &KernelSpec) -> Result<(), KernelError> {
         KernelSpec::Embed(s) => embed::check(spec, s),
         KernelSpec::AttnPrologue(s) => prologue::check(spec, s),
         KernelSpec::Attention(s) => attention::check(spec, s),
+        KernelSpec::BlockKeys(s) => blocks::keys::check(spec, s),
+        KernelSpec::BlockScores(s) => blocks::scores::check(spec, s),
+        KernelSpec::BlockTop(s) => blocks::top::check(spec, s),
         KernelSpec::Route(s) => route::check(spec, s),
         KernelSpec::Dispatch(s) => dispatch::check(spec, s),
         KernelSpec::ExpertCombine(s) => route::check_combine(spec, s),
-        _ => Ok(()),
+        KernelSpec::GatherRows(_) | KernelSpec::Mul(_) | KernelSpec::Scale(_) => Ok(()),
+        _ => require(spec, "op", 0, false, "an op that has a builder"),
     }
 }
 
@@ -71,9 +77,13 @@ pub(crate) fn build(k: &KernelBuilder<'_>, spec: &KernelSpec) {
         KernelSpec::Embed(s) => embed::build(k, s),
         KernelSpec::AttnPrologue(s) => prologue::build(k, s),
         KernelSpec::Attention(s) => attention::build(k, s),
+        KernelSpec::BlockKeys(s) => blocks::keys::build(k, s),
+        KernelSpec::BlockScores(s) => blocks::scores::build(k, s),
+        KernelSpec::BlockTop(s) => blocks::top::build(k, s),
         KernelSpec::Route(s) => route::build(k, s),
         KernelSpec::Dispatch(s) => dispatch::build(k, s),
         KernelSpec::ExpertCombine(s) => route::combine(k, s),
+        _ => unreachable!("refused by check"),
     }
 }
 

@@ -9,6 +9,7 @@
 
 pub mod activations;
 pub mod attention;
+pub mod blocks;
 pub mod math;
 pub mod matmul;
 pub mod norm;

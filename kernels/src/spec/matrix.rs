@@ -32,6 +32,8 @@ pub struct Epilogue {
 /// | next, if asked | bias, then residual |
 /// | last | `y: f32[rows, n]`; may be the residual itself |
 ///
+/// `rows` here is the live count times [`times`](Self::times).
+///
 /// Unit: 16 output rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Matmul {
@@ -42,6 +44,8 @@ pub struct Matmul {
     pub epilogue: Epilogue,
     /// Takes the live count from the step block's logit rows instead of its rows.
     pub logits: bool,
+    /// Rows of `x` and `y` for each live row: 1, or the streams that share the weight.
+    pub times: u32,
 }
 
 /// `y[rows, n] = act(x . w_gate) * (x . w_up)`.

@@ -15,7 +15,7 @@ pub fn runnable(spec: KernelSpec) -> Runnable {
     runnable_for(spec, Target::of_this_machine().unwrap())
 }
 
-fn runnable_for(spec: KernelSpec, target: Target) -> Runnable {
+pub fn runnable_for(spec: KernelSpec, target: Target) -> Runnable {
     Runnable::new(&compile(&[spec], target).unwrap()[0]).unwrap()
 }
 
@@ -94,7 +94,8 @@ fn matmul_equals_reference(format: WeightFormat, n: usize, k: usize, epi: Epilog
     }
     for (class, target) in kinds {
         let (n32, k32) = (n as u32, k as u32);
-        let spec = Matmul { format, n: n32, k: k32, rows: class, epilogue: epi, logits: false };
+        let spec =
+            Matmul { format, n: n32, k: k32, rows: class, epilogue: epi, logits: false, times: 1 };
         let kernel = runnable_for(KernelSpec::Matmul(spec), target);
         for rows in [1, 2, 3, 4, 6, 8, 32, MOST_ROWS] {
             let mut y = Buffer::zeroed(MOST_ROWS * n * 4);
@@ -171,6 +172,7 @@ fn extreme_quants_are_exact() {
             rows: RowClass::Few,
             epilogue: Epilogue::default(),
             logits: true,
+            times: 1,
         };
         let mut y = Buffer::zeroed(2 * n * 4);
         let mut weight = packed(format, n, k, &native);
@@ -191,7 +193,7 @@ fn all_formats_are_made_for_every_target() {
     let specs: Vec<KernelSpec> = WeightFormat::ALL
         .into_iter()
         .flat_map(|format| {
-            let matmul = Matmul { format, n, k, rows, epilogue, logits: false };
+            let matmul = Matmul { format, n, k, rows, epilogue, logits: false, times: 1 };
             let repack = KernelSpec::Repack(Repack { format, n, k });
             let repack = (!format.is_float()).then_some(repack);
             std::iter::once(KernelSpec::Matmul(matmul)).chain(repack)
