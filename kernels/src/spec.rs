@@ -5,6 +5,7 @@
 //! (`u32[16]`; word 0 is the count of live rows, word 1 the rows whose logits are wanted, word 2
 //! the commits); rows beyond the live count are skipped and their results are left untouched.
 
+mod blocks;
 mod delta;
 mod matrix;
 mod rows;
@@ -12,6 +13,7 @@ mod sequence;
 mod states;
 mod streams;
 
+pub use blocks::{BlockKeys, BlockScores, BlockTop};
 pub use delta::{DeltaCommit, DeltaFactors, GatedDelta};
 pub use matrix::{
     Epilogue, ExpertDown, ExpertGated, ExpertSum, GatedMatmul, Matmul, Repack, RowClass, ToF32,
@@ -193,6 +195,9 @@ pub enum KernelSpec {
     NgramRows(NgramRows),
     NgramEmbed(NgramEmbed),
     NgramGate(NgramGate),
+    BlockKeys(BlockKeys),
+    BlockScores(BlockScores),
+    BlockTop(BlockTop),
 }
 
 impl KernelSpec {

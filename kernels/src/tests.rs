@@ -1,3 +1,4 @@
+mod blocks;
 mod delta;
 mod experts;
 mod math;

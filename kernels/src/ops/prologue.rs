@@ -189,7 +189,7 @@ impl<'c> Rotation<'_, 'c> {
 }
 
 /// `x' = fma(x, cos, -(y * sin))`, `y' = fma(y, cos, x * sin)`.
-fn turn<'c>(
+pub(super) fn turn<'c>(
     b: &KernelBuilder<'c>,
     x: Val<'c>,
     y: Val<'c>,

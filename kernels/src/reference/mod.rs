@@ -9,6 +9,7 @@
 
 pub mod activations;
 pub mod attention;
+pub mod blocks;
 pub mod delta;
 pub mod delta_chunked;
 pub mod math;

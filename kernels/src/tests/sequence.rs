@@ -1,7 +1,6 @@
-use super::products::runnable;
+use super::products::{runnable, runnable_for};
 use super::random::{Random, quantize_rows};
 use super::rows::{assert_same, bytes_of, result};
-use crate::KernelSpec;
 use crate::ops::kv::{KvKind, KvLayout};
 use crate::reference::attention::{Pages, View, append, attend, attend_selected};
 use crate::reference::matmul::decode_row;
@@ -9,6 +8,7 @@ use crate::reference::quantize::q8_row_bytes;
 use crate::reference::{norm, rope};
 use crate::run::Buffer;
 use crate::spec::{Attention, AttnPrologue, Embed, F32, Selected, WeightFormat};
+use crate::{KernelSpec, Target};
 
 pub const KINDS: [KvKind; 3] = [KvKind::F32, KvKind::F16, KvKind::Int8];
 
@@ -144,8 +144,10 @@ pub fn check_attention(rows: &[(u32, u32)], s: Attention, random: &mut Random) {
     let k = heads * dims;
     let want = if s.quantize { quantize_rows(&want, k) } else { bytes_of(&want) };
     let spec = KernelSpec::Attention(s);
-    let kernel = runnable(spec);
-    for parts in [1, 3] {
+    let wide = s.selection.is_some() && s.kv.kind != KvKind::F32;
+    let targets = [Target::of_this_machine().unwrap(), Target::Avx512TilesInAvx2];
+    let kernels = targets.map(|t| (wide || t != targets[1]).then(|| runnable_for(spec, t)));
+    for (kernel, parts) in kernels.iter().flatten().flat_map(|k| [1, 3].map(|parts| (k, parts))) {
         let row_bytes = if s.quantize { q8_row_bytes(k) } else { 4 * k };
         let mut operands = vec![Buffer::step(rows.len() as u32), Buffer::of(&q)];
         operands.extend([&window.positions, &window.slots, &window.table].map(|x| Buffer::of(x)));

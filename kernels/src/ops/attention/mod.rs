@@ -10,6 +10,7 @@ mod keys;
 mod selected;
 mod values;
 
+use super::blocks::check_block;
 use super::dots::{ACCUMULATORS, Dots};
 use super::kv::KvKind;
 use super::pages::{Pages, check_layout};
@@ -35,14 +36,10 @@ pub(super) fn check(spec: &KernelSpec, s: &Attention) -> Result<(), KernelError>
         return Ok(());
     };
     let group = s.kv.key_group as u64;
-    let fits = check_block(selected.block) && group.is_multiple_of(selected.block.into());
-    require(spec, "block", selected.block.into(), fits, "4, 8 or 16 and a part of key_group")?;
+    check_block(spec, selected.block)?;
+    let fits = group.is_multiple_of(selected.block.into());
+    require(spec, "key_group", group, fits, "a multiple of the selected blocks")?;
     require(spec, "window", s.window.into(), s.window == 0, "none beside a selection")
-}
-
-/// Whether blocks of so many positions can be tiles' pieces.
-fn check_block(block: u32) -> bool {
-    matches!(block, 4 | 8 | 16)
 }
 
 /// How the query heads of a kv head are cut: `large` chunks of `size` heads, the others one less.
