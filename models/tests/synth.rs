@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use strata_formats::Checkpoint;
 use strata_graph::{Window, WindowKind};
-use strata_models::{Hash, Mix, ModelDef, build, hash_constants, import, open, resize, synthesize, unused_tensors};
+use strata_models::{
+    Hash, Mix, ModelDef, build, hash_constants, import, open, resize, synthesize, unused_tensors,
+};
 
 fn definition(name: &str) -> ModelDef {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
@@ -80,7 +82,7 @@ fn the_same_definition_gives_the_same_bytes_and_none_is_left_out() {
 fn definitions_that_gguf_has_no_keys_for_are_refused_by_field() {
     for (name, need) in [
         ("qwen3.8-flash-next.ron", "weights.layout is HfFusedExperts, needs Gguf"),
-        ("gemma-3-270m.gguf.ron", "needs one kind of softmax attention"),
+        ("gemma-3-270m.gguf.ron", "blocks is with post norms, needs without them"),
     ] {
         let error = synthesize(&definition(name), &Mix::default()).err().unwrap().to_string();
         assert!(error.contains(need), "{name}: {error}");

@@ -39,8 +39,12 @@ impl Keys<'_> {
     }
 }
 
-fn unknown(field: &str, found: impl std::fmt::Debug, need: &str) -> ModelError {
-    ModelError::Field { field: field.into(), found: format!("{found:?}"), need: need.into() }
+fn unknown(field: &str, found: impl Into<String>, need: &str) -> ModelError {
+    ModelError::Field {
+        field: field.into(),
+        found: found.into(),
+        need: format!("{need}, to write a GGUF file"),
+    }
 }
 
 /// Of the layers and the draft head: one of each kind of attention and MLP that GGUF keys describe.
@@ -59,29 +63,36 @@ fn kinds(def: &ModelDef) -> Result<Kinds<'_>, ModelError> {
         match &block.attention {
             Attention::Gqa(found) => {
                 if *gqa.get_or_insert(found) != found {
-                    return Err(unknown("blocks", found, "one kind of softmax attention"));
+                    return Err(unknown("blocks", "two kinds of softmax attention", "one"));
                 }
             }
             Attention::GatedDelta(found) => {
                 if *delta.get_or_insert(found) != found {
-                    return Err(unknown("blocks", found, "one kind of recurrent layer"));
+                    return Err(unknown("blocks", "two kinds of recurrent layer", "one"));
                 }
             }
         }
-        if block.post_norms || block.mlp != *mlp {
-            return Err(unknown("blocks", &block.mlp, "one kind of MLP, without post norms"));
+        if block.post_norms {
+            return Err(unknown("blocks", "with post norms", "without them"));
+        }
+        if block.mlp != *mlp {
+            return Err(unknown("blocks", "two kinds of MLP", "one"));
         }
     }
-    let gqa = gqa.ok_or_else(|| unknown("blocks", "recurrent layers only", "some attention"))?;
+    let gqa = gqa.ok_or_else(|| {
+        unknown("blocks", "recurrent layers only", "softmax attention in one at least")
+    })?;
     Ok(Kinds { gqa, delta, mlp })
 }
+
+const KNOWN: &str = "one of llama, qwen2, qwen3, qwen3moe, qwen3next or qwen4exp";
 
 /// The architecture whose files have blocks like these.
 fn architecture(def: &ModelDef, kinds: &Kinds<'_>) -> Result<&'static str, ModelError> {
     let Kinds { gqa, delta, mlp } = kinds;
     if gqa.window.is_some() || gqa.scale.is_some() || gqa.rope.scaling != Scaling::None {
-        let need = "attention without window, scale of its own and scaled rope";
-        return Err(unknown("blocks", gqa, need));
+        let found = "attention with a window, a scale of its own or a scaled rope";
+        return Err(unknown("blocks", found, "attention without those"));
     }
     let connected = def.residual != Residual::Plain;
     let tiled = delta.is_some_and(|delta| delta.order == ValueHeads::Tiled);
@@ -95,12 +106,7 @@ fn architecture(def: &ModelDef, kinds: &Kinds<'_>) -> Result<&'static str, Model
         (false, false, Bias::None, false) if !moe && gqa.rope.pairing == Pairs::Adjacent => {
             Ok("llama")
         }
-        _ => Err(unknown(
-            "blocks",
-            gqa,
-            "blocks of llama, qwen2, qwen3, qwen3moe, qwen3next or \
-                                         qwen4exp files",
-        )),
+        _ => Err(unknown("blocks", "a stack of no architecture that is known here", KNOWN)),
     }
 }
 
