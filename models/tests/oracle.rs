@@ -9,7 +9,7 @@ use strata_formats::Checkpoint;
 use strata_graph::verify::verify;
 use strata_graph::{DType, Graph, TensorSlice, WeightDef, WeightSource, Window, WindowKind};
 use strata_models::{
-    Attention, Block, ModelDef, OutputGate, ValueHeads, build, hash_constants, import, parse,
+    Attention, Block, HashConstants, ModelDef, OutputGate, ValueHeads, build, hash_constants, import, parse,
     to_ron, unused_tensors,
 };
 
@@ -211,6 +211,52 @@ fn qwen4exp_has_the_same_blocks_from_both_files() {
     });
     assert_eq!(given, derived);
     assert_eq!(hf.ngram.unwrap().table_tensors, 4);
+}
+
+fn numbers(json: &serde_json::Value) -> Vec<u64> {
+    json.as_array().unwrap().iter().map(|number| number.as_u64().unwrap()).collect()
+}
+
+/// Rows of the n-grams that end at token `at`: tokens before the first, or before an end of a text,
+/// count as ends of texts.
+fn hash_rows(constants: &HashConstants, tokens: &[u64], at: usize, eos: u64) -> Vec<u64> {
+    let mut sum = tokens[at] * constants.multipliers[0];
+    let mut cut = false;
+    let heads = constants.sizes.len() / (constants.multipliers.len() - 1);
+    let mut rows = Vec::new();
+    for (back, multiplier) in constants.multipliers.iter().enumerate().skip(1) {
+        let token = at.checked_sub(back).map_or(eos, |at| tokens[at]);
+        cut |= token == eos;
+        sum ^= multiplier * if cut { eos } else { token };
+        for head in (back - 1) * heads..back * heads {
+            rows.push(sum % constants.sizes[head] + constants.offsets[head]);
+        }
+    }
+    rows
+}
+
+/// The constants that follow from the released definition, against those of the published model
+/// and the rows that it looks up.
+#[test]
+fn the_released_hash_finds_the_released_rows() {
+    let Some(dir) = oracle("qwen4exp") else { return };
+    let json = std::fs::read(dir.with_file_name("hash_released.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    for file in ["qwen3.8-flash-next.ron", "qwen3.8-flash-next.gguf.ron"] {
+        let def = strata_models::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
+        let ngram = def.ngram.as_ref().unwrap();
+        let constants = hash_constants(ngram, def.vocab);
+        assert_eq!(constants.multipliers, numbers(&json["layer_multipliers"]));
+        assert_eq!(constants.sizes, numbers(&json["head_vocab_sizes"]));
+        assert_eq!(constants.offsets, numbers(&json["head_offsets"]));
+        assert_eq!(json["table_rows"], ngram.table_rows);
+        assert_eq!(json["eos"], ngram.eos);
+        let tokens = numbers(&json["tokens"]);
+        for (at, rows) in json["rows"].as_array().unwrap().iter().enumerate() {
+            let found = hash_rows(&constants, &tokens, at, ngram.eos.into());
+            assert_eq!(found, numbers(rows), "token {at}");
+        }
+    }
 }
 
 /// The trained model that is shipped, from the file beside its definition.
