@@ -144,7 +144,7 @@ pub fn check_attention(rows: &[(u32, u32)], s: Attention, random: &mut Random) {
     let k = heads * dims;
     let want = if s.quantize { quantize_rows(&want, k) } else { bytes_of(&want) };
     let spec = KernelSpec::Attention(s);
-    let wide = s.selection.is_some() && s.kv.kind != KvKind::F32;
+    let wide = s.selection.is_some() && s.kv.kind == KvKind::F16;
     let targets = [Target::of_this_machine().unwrap(), Target::Avx512TilesInAvx2];
     let kernels = targets.map(|t| (wide || t != targets[1]).then(|| runnable_for(spec, t)));
     for (kernel, parts) in kernels.iter().flatten().flat_map(|k| [1, 3].map(|parts| (k, parts))) {
