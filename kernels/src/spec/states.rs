@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// Operands: 1 `x: f32[rows, channels]`, 2 `weight: f32[channels, taps]`, 3 `slots`, 4 `offsets`,
 /// 5 `state` (a tail of `(taps - 1) * dilation` rows `f32[channels]`),
-/// 6 `y: f32[rows, channels]`. `channels % 16 == 0`. Unit: 64 channels of all rows (16 if 64 does
+/// 6 `y: f32[rows, channels]`, not `x`. `channels % 16 == 0`. Unit: 64 channels of all rows (16 if 64 does
 /// not divide them), so that whoever reads a tail is the one who changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Conv1d {
@@ -38,6 +38,16 @@ pub struct ShiftRows {
     pub k: u32,
     pub layout: SlotLayout,
     pub pending: bool,
+}
+
+/// `y[row]` is the one row of the tail of the row's sequence.
+///
+/// Operands: 1 `slots: u32[rows]`, 2 `state` (a tail of one row `f32[k]`), 3 `y: f32[rows, k]`.
+/// Unit: a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ReadTail {
+    pub k: u32,
+    pub layout: SlotLayout,
 }
 
 /// Makes accepted rows part of a tail: its new rows are the last `rows` of the old ones and the
