@@ -5,18 +5,20 @@
 //! (`u32[16]`; word 0 is the count of live rows, word 1 the rows whose logits are wanted, word 2
 //! the commits); rows beyond the live count are skipped and their results are left untouched.
 
+mod delta;
 mod matrix;
 mod rows;
 mod sequence;
 mod states;
 mod streams;
 
+pub use delta::{DeltaCommit, DeltaFactors, GatedDelta};
 pub use matrix::{
     Epilogue, ExpertDown, ExpertGated, ExpertSum, GatedMatmul, Matmul, Repack, RowClass, ToF32,
 };
 pub use rows::{ActMul, Embed, GatherRows, Mul, NormFold, Quantize, RmsNorm, RopeAngles, Scale};
-pub use sequence::{Attention, AttnPrologue, Dispatch, ExpertCombine, Route};
-pub use states::{Conv1d, NgramEmbed, NgramRows, ShiftRows, TailCommit};
+pub use sequence::{Attention, AttnPrologue, Dispatch, ExpertCombine, Route, Selected};
+pub use states::{Conv1d, NgramEmbed, NgramRows, ReadTail, ShiftRows, TailCommit};
 pub use streams::{
     GatedAdd, GatedHeadNorm, GroupRmsNorm, HcRead, HcWrite, NgramGate, ScaledSilu, StreamConcat,
     StreamRepeat,
@@ -40,10 +42,11 @@ pub enum WeightFormat {
     Q4_K,
     Q5_K,
     Q6_K,
+    IQ4_NL,
 }
 
 impl WeightFormat {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::F32,
         Self::F16,
         Self::BF16,
@@ -55,6 +58,7 @@ impl WeightFormat {
         Self::Q4_K,
         Self::Q5_K,
         Self::Q6_K,
+        Self::IQ4_NL,
     ];
 
     /// The format of a graph's weight type, if kernels read it.
@@ -71,7 +75,8 @@ impl WeightFormat {
             DType::Q4K => Self::Q4_K,
             DType::Q5K => Self::Q5_K,
             DType::Q6K => Self::Q6_K,
-            DType::Unresolved | DType::State | DType::U32 | DType::Q8 => return None,
+            DType::IQ4NL => Self::IQ4_NL,
+            DType::Unresolved | DType::State | DType::U32 | DType::U64 | DType::Q8 => return None,
         })
     }
 
@@ -86,7 +91,7 @@ impl WeightFormat {
             Self::F32 => (1, 4),
             Self::F16 | Self::BF16 => (1, 2),
             Self::Q8_0 => (32, 34),
-            Self::Q4_0 => (32, 18),
+            Self::Q4_0 | Self::IQ4_NL => (32, 18),
             Self::Q4_1 => (32, 20),
             Self::Q5_0 => (32, 22),
             Self::Q5_1 => (32, 24),
@@ -171,6 +176,9 @@ pub enum KernelSpec {
     Route(Route),
     Dispatch(Dispatch),
     ExpertCombine(ExpertCombine),
+    ReadTail(ReadTail),
+    GatedDelta(GatedDelta),
+    DeltaCommit(DeltaCommit),
     StreamRepeat(StreamRepeat),
     GroupRmsNorm(GroupRmsNorm),
     ScaledSilu(ScaledSilu),

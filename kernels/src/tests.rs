@@ -1,3 +1,4 @@
+mod delta;
 mod experts;
 mod math;
 mod products;

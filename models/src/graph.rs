@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use strata_graph::{
-    DType, Graph, GraphBuilder, Op, StateDef, StateKind, TensorType, ValueId, WeightDef,
-    WeightSource, Window,
+    DType, Graph, GraphBuilder, Op, StateDef, StateKind, TensorType, Transform, ValueId,
+    WeightDef, WeightSource, Window,
 };
 
 use crate::error::ModelError;
@@ -120,10 +120,16 @@ impl<'m> Build<'m> {
     /// The value of a weight of shape `dims`, outermost first; the same role and layer give the
     /// same value.
     pub fn weight(&mut self, role: Role, layer: u32, dims: &[u32]) -> ValueId {
-        self.weight_with(role, layer, dims, false)
+        self.weight_with(role, layer, dims, Transform::None)
     }
 
-    fn weight_with(&mut self, role: Role, layer: u32, dims: &[u32], add_one: bool) -> ValueId {
+    fn weight_with(
+        &mut self,
+        role: Role,
+        layer: u32,
+        dims: &[u32],
+        transform: Transform,
+    ) -> ValueId {
         let name = graph_name(role, layer);
         if let Some(&value) = self.weights.get(&name) {
             return value;
@@ -132,7 +138,7 @@ impl<'m> Build<'m> {
             name: name.clone(),
             ty: TensorType::new(DType::Unresolved, dims),
             source: source(&self.def.weights, WeightKey { role, layer, dims }),
-            add_one,
+            transform,
         });
         self.weights.insert(name, value);
         value
@@ -140,7 +146,9 @@ impl<'m> Build<'m> {
 
     /// The gains of a norm over `width` elements.
     pub fn gain(&mut self, role: Role, layer: u32, width: u32) -> ValueId {
-        self.weight_with(role, layer, &[width], self.def.norm.zero_centred())
+        let zero_centred = self.def.norm.zero_centred();
+        let transform = if zero_centred { Transform::AddOne } else { Transform::None };
+        self.weight_with(role, layer, &[width], transform)
     }
 
     /// RMS norm over the hidden dimension.
@@ -169,11 +177,8 @@ impl<'m> Build<'m> {
 
     /// The keys and values of a layer, as the window begins with them.
     pub fn kv(&mut self, layer: u32, kv_heads: u16, head_dim: u16) -> ValueId {
-        self.graph.state(StateDef {
-            name: format!("kv.{layer}"),
-            kind: StateKind::Append,
-            row: TensorType::new(DType::F32, &[kv_heads.into(), head_dim.into()]),
-        })
+        let row = TensorType::new(DType::F32, &[kv_heads.into(), head_dim.into()]);
+        self.graph.state(StateDef::new(format!("kv.{layer}"), StateKind::Append, row))
     }
 
     /// The rope angles of the layer's block, f32 `[rows, dims]`.
@@ -207,7 +212,7 @@ impl<'m> Build<'m> {
             name: format!("rope_frequencies.{index}"),
             ty: TensorType::new(DType::F32, &[pairs.into()]),
             source: WeightSource::Constant(frequencies.to_vec()),
-            add_one: false,
+            transform: Transform::None,
         });
         self.push(Op::RopeAngles { dims: 2 * pairs }, &[weight], format!("rope_angles.{index}"))
     }

@@ -161,7 +161,8 @@ fn equal_frequencies_share_their_angles() {
 fn only_gains_of_zero_centred_norms_add_one() {
     let graph = built(&small(), window(WindowKind::Verify, 1, 1));
     for weight in graph.weights().values() {
-        assert_eq!(weight.add_one, weight.name.contains("norm"), "{}", weight.name);
+        let adds = weight.transform == strata_graph::Transform::AddOne;
+        assert_eq!(adds, weight.name.contains("norm"), "{}", weight.name);
     }
 }
 

@@ -44,7 +44,7 @@ macro_rules! structs {
 fn every_row_stands_in_the_document() {
     let tables = doc_tables();
     let structs = structs!(Header Section Run Model Device Target Space Schedule Command Arg Kernel
-        File Weight Part State Provenance Text Name);
+        File Weight Part State Provenance Text Name Output);
     for (name, bytes, fields) in structs {
         let table = table(&tables, &format!("{name}, {bytes} bytes"));
         assert_eq!(table.rows[0][..3], ["offset", "type", "field"], "{name}");

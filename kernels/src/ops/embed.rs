@@ -136,10 +136,12 @@ impl<'c> Decoder<'c> {
             words = b.insert(words, b.load(Elem::I32.scalar(), at), quad);
         }
         let quants = b.bitcast(words, Elem::I8.x(BLOCK));
+        let codebook = facts.codebook.map(|c| c.map(i8::cast_unsigned));
+        let quants = codebook.map_or(quants, |codebook| b.lookup(&codebook, quants));
         let (outer, min, integer_scales) = self.lane_scales(b, block, lane);
         for (half, &integer_scale) in (0..).zip(&integer_scales) {
             let q = b.slice(quants, 16 * half, 16);
-            let q = if facts.bits == 8 { b.sext(q, Elem::I32) } else { b.zext(q, Elem::I32) };
+            let q = if facts.is_signed() { b.sext(q, Elem::I32) } else { b.zext(q, Elem::I32) };
             let q = b.sub(q, b.i32(facts.offset));
             let q = b.int_to_float(b.mul(q, integer_scale), Elem::F32);
             let x = match min {

@@ -3,7 +3,9 @@
 mod add;
 mod attention;
 mod conv;
+mod delta;
 pub mod dispatch;
+mod dots;
 mod elementwise;
 mod embed;
 mod expert;
@@ -18,6 +20,7 @@ mod pages;
 mod product;
 mod prologue;
 mod quantize;
+mod read_tail;
 mod repack;
 mod results;
 mod route;
@@ -54,6 +57,9 @@ pub(crate) fn check(spec: &KernelSpec) -> Result<(), KernelError> {
         KernelSpec::Route(s) => route::check(spec, s),
         KernelSpec::Dispatch(s) => dispatch::check(spec, s),
         KernelSpec::ExpertCombine(s) => route::check_combine(spec, s),
+        KernelSpec::ReadTail(s) => read_tail::check(spec, s),
+        KernelSpec::GatedDelta(s) => delta::check(spec, s),
+        KernelSpec::DeltaCommit(s) => delta::check_commit(spec, s),
         KernelSpec::GatherRows(_) | KernelSpec::Mul(_) | KernelSpec::Scale(_) => Ok(()),
         KernelSpec::StreamRepeat(s) => streams::check_repeat(spec, s),
         KernelSpec::GroupRmsNorm(s) => group_norm::check(spec, s),
@@ -110,6 +116,9 @@ pub(crate) fn build(k: &KernelBuilder<'_>, spec: &KernelSpec) {
         KernelSpec::NgramRows(s) => ngram::rows(k, s),
         KernelSpec::NgramEmbed(s) => ngram_embed::build(k, s),
         KernelSpec::NgramGate(s) => ngram::gate(k, s),
+        KernelSpec::ReadTail(s) => read_tail::build(k, s),
+        KernelSpec::GatedDelta(s) => delta::build(k, s),
+        KernelSpec::DeltaCommit(s) => delta::commit(k, s),
     }
 }
 

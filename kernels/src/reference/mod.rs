@@ -9,6 +9,8 @@
 
 pub mod activations;
 pub mod attention;
+pub mod delta;
+pub mod delta_chunked;
 pub mod math;
 pub mod matmul;
 pub mod norm;

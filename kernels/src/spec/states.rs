@@ -40,6 +40,16 @@ pub struct ShiftRows {
     pub pending: bool,
 }
 
+/// `y[row]` is the one row of the tail of the row's sequence.
+///
+/// Operands: 1 `slots: u32[rows]`, 2 `state` (a tail of one row `f32[k]`), 3 `y: f32[rows, k]`.
+/// Unit: a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ReadTail {
+    pub k: u32,
+    pub layout: SlotLayout,
+}
+
 /// Makes accepted rows part of a tail: its new rows are the last `rows` of the old ones and the
 /// first `commit_rows[i]` pending ones of slot `commit_slots[i]`.
 ///

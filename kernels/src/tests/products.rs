@@ -15,7 +15,8 @@ pub fn runnable(spec: KernelSpec) -> Runnable {
     runnable_for(spec, Target::of_this_machine().unwrap())
 }
 
-fn runnable_for(spec: KernelSpec, target: Target) -> Runnable {
+/// The kernel for a target that this machine can run.
+pub fn runnable_for(spec: KernelSpec, target: Target) -> Runnable {
     Runnable::new(&compile(&[spec], target).unwrap()[0]).unwrap()
 }
 
@@ -147,6 +148,7 @@ matmul_tests! {
     matmul_q4_k: Q4_K,
     matmul_q5_k: Q5_K,
     matmul_q6_k: Q6_K,
+    matmul_iq4_nl: IQ4_NL,
 }
 
 /// The largest quants with the largest activations stay exact: no i16 may saturate. The four
@@ -278,6 +280,7 @@ fn gated_products_equal_the_reference() {
     gated_equals_reference(WeightFormat::Q4_K, Act::Silu, true);
     gated_equals_reference(WeightFormat::Q8_0, Act::GeluTanh, false);
     gated_equals_reference(WeightFormat::F16, Act::Silu, false);
+    gated_equals_reference(WeightFormat::IQ4_NL, Act::Silu, true);
 }
 
 /// Against the products of every pair, summed by the reference; two rows share an expert.
@@ -286,7 +289,7 @@ fn sums_of_experts_equal_the_reference() {
     let (experts, top_k, n, rows) = (5usize, 2usize, 48usize, 3usize);
     let ids = [4u32, 1, 0, 4, 2, 1];
     for (format, k) in
-        [(WeightFormat::Q4_K, 512), (WeightFormat::Q8_0, 96), (WeightFormat::F16, 64)]
+        [(WeightFormat::Q4_K, 512), (WeightFormat::IQ4_NL, 96), (WeightFormat::F16, 64)]
     {
         let mut random = Random::new(11);
         let banks: Vec<Vec<u8>> = (0..experts).map(|_| random.weights(format, n, k)).collect();
@@ -328,14 +331,25 @@ fn sums_of_experts_equal_the_reference() {
 #[test]
 fn vectors_become_f32() {
     for format in [WeightFormat::F32, WeightFormat::F16, WeightFormat::BF16] {
-        let native = Random::new(3).weights(format, 1, 48);
-        let need = crate::reference::matmul::decode_row(format, &native, 48);
-        for add_one in [false, true] {
-            let kernel = runnable(KernelSpec::ToF32(ToF32 { format, n: 48, add_one }));
-            let mut y = Buffer::zeroed(48 * 4);
+        for (n, add_one, neg_exp) in [
+            (48, false, false),
+            (48, true, false),
+            (48, false, true),
+            (38, false, true),
+            (6, true, false),
+        ] {
+            let native = Random::new(3).weights(format, 1, 48);
+            let need = crate::reference::matmul::decode_row(format, &native, 48);
+            let kernel = runnable(KernelSpec::ToF32(ToF32 { format, n, add_one, neg_exp }));
+            let mut y = Buffer::zeroed(n as usize * 4);
             kernel.run(&mut [&mut Buffer::step(1), &mut Buffer::of(&native), &mut y], 2);
-            let need: Vec<f32> = need.iter().map(|x| if add_one { x + 1.0 } else { *x }).collect();
-            assert_bits(y.as_ref(), &need, &format!("{format:?}"));
+            let one = |x: &f32| match (add_one, neg_exp) {
+                (true, _) => x + 1.0,
+                (_, true) => -crate::reference::math::exp(*x),
+                _ => *x,
+            };
+            let need: Vec<f32> = need[..n as usize].iter().map(one).collect();
+            assert_bits(y.as_ref(), &need, &format!("{format:?} {n}"));
         }
     }
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use bytemuck::Zeroable;
 
 use crate::layout::{
-    Arg, CODE_ALIGN_BYTES, Command, Device, FORMAT, File, Header, Kernel, MAGIC, Model, Name, Part,
-    Provenance, SECTION_ALIGN_BYTES, Schedule, Section, Space, State, Target, Text, Weight,
-    section,
+    Arg, CODE_ALIGN_BYTES, Command, Device, FORMAT, File, Header, Kernel, MAGIC, Model, Name,
+    Output, Part, Provenance, SECTION_ALIGN_BYTES, Schedule, Section, Space, State, Target, Text,
+    Weight, section,
 };
 
 /// All sections of a plan, as a compiler fills them.
@@ -18,6 +18,7 @@ pub struct PlanImage {
     pub targets: Vec<Target>,
     pub spaces: Vec<Space>,
     pub schedules: Vec<Schedule>,
+    pub outputs: Vec<Output>,
     pub commands: Vec<Command>,
     /// One for each command.
     pub provenance: Vec<Provenance>,
@@ -45,6 +46,7 @@ impl Default for PlanImage {
             targets: Vec::new(),
             spaces: Vec::new(),
             schedules: Vec::new(),
+            outputs: Vec::new(),
             commands: Vec::new(),
             provenance: Vec::new(),
             args: Vec::new(),
@@ -117,6 +119,7 @@ impl PlanImage {
             rows(section::PROVENANCE, &self.provenance),
             rows(section::TEXTS, &self.texts),
             rows(section::TEXT_BYTES, &self.text_bytes),
+            rows(section::OUTPUTS, &self.outputs),
         ];
         let mut out = vec![0; size_of::<Header>() + sections.len() * size_of::<Section>()];
         for (i, (kind, row_bytes, body)) in sections.iter().enumerate() {

@@ -7,7 +7,7 @@
 use bytemuck::{Pod, Zeroable};
 
 pub const MAGIC: [u8; 8] = *b"STRATAPL";
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 pub const SECTION_ALIGN_BYTES: u64 = 64;
 pub const CODE_ALIGN_BYTES: u64 = 4096;
 /// "No row" in a row number.
@@ -77,7 +77,7 @@ rows! {
         chat_template: u32,
         device_count: u32,
         /// Layout of the STEP space: byte offsets of its arrays, all of `u32`.
-        /// `[0]` rows and `[1]` logit rows stand at 0.
+        /// `[0]` rows, `[1]` logit rows and `[2]` commits stand at 0.
         step_tokens: u32,
         /// Position of each row in its sequence.
         step_positions: u32,
@@ -91,7 +91,17 @@ rows! {
         /// Rows of TOKENS that end a text.
         stop_tokens: Run,
         parameters: u64,
-        reserved: [u32; 6],
+        /// Number of each row among those of its sequence in the window.
+        step_offsets: u32,
+        /// Slots of the sequences to commit, `[slots]`.
+        step_commit_slots: u32,
+        /// Rows of each of them that are accepted, `[slots]`.
+        step_commit_rows: u32,
+        /// Rows of the largest VERIFY window, 0 if there is none.
+        verify_rows: u32,
+        /// Rows of the largest DRAFT window, 0 for a model without a draft head.
+        draft_rows: u32,
+        reserved: u32,
     }
     /// A device that the plan was made for.
     Device 32 {
@@ -143,6 +153,21 @@ rows! {
         bytes: u64,
         flops: u64,
         arena_bytes: u64,
+        /// Rows of OUTPUTS: values that can be read behind the window.
+        outputs: Run,
+    }
+    /// A value that stays readable until the next window.
+    Output 48 {
+        name: u32,
+        /// Name of the element type.
+        dtype: u32,
+        /// Row of ARGS: where it lies, in the arena.
+        arg: u32,
+        /// Dimensions, 1 to 4.
+        rank: u32,
+        /// Outermost first, unused ones 1.
+        dims: [u32; 4],
+        bytes: u64,
         reserved: u64,
     }
     /// One step of a device's schedule, read front to back; the replayer never looks ahead.
@@ -212,8 +237,9 @@ rows! {
         destination: u64,
         destination_bytes: u64,
     }
-    /// A state of each sequence.
-    State 64 {
+    /// A state of each sequence. A slot of a recurrent state or a tail is its value, then a pending
+    /// row for each row of the largest VERIFY window.
+    State 96 {
         name: u32,
         /// One of [`state`].
         kind: u32,
@@ -222,7 +248,8 @@ rows! {
         /// Rows kept, for a tail.
         tail_rows: u32,
         space: u32,
-        reserved: u32,
+        /// Row of STATES whose value this one takes when drafting begins, or [`NONE`].
+        seed: u32,
         /// Where page 0 (append) or slot 0 (the others) begins in its space.
         offset: u64,
         /// Bytes of one page (append) or of one slot (the others).
@@ -230,6 +257,16 @@ rows! {
         /// Bytes that one more position costs; 0 for states of fixed size.
         token_bytes: u64,
         row: [u32; 4],
+        /// Bytes of a slot that a snapshot copies; 0 for append.
+        value_bytes: u64,
+        /// Where pending row 0 begins in a slot; 0 if there are none.
+        pending_bytes: u64,
+        /// From one pending row to the next; 0 if there are none.
+        pending_stride_bytes: u64,
+        /// Positions for each stored row of an append state; 1 for the others.
+        every: u32,
+        /// Position of the first row that an append state stores; 0 for the others.
+        first: u32,
     }
     /// What a command came from: a node of the window's graph.
     Provenance 16 {
@@ -272,6 +309,7 @@ codes! {
         MODEL = 1, DEVICES = 2, TARGETS = 3, SPACES = 4, SCHEDULES = 5, COMMANDS = 6, ARGS = 7,
         KERNELS = 8, CODE = 9, FILES = 10, WEIGHTS = 11, PARTS = 12, STATES = 13, CONSTANTS = 14,
         TOKENS = 15, NAMES = 16, NAME_BYTES = 17, PROVENANCE = 18, TEXTS = 19, TEXT_BYTES = 20,
+        OUTPUTS = 21,
     }
     device { CPU = 0, }
     space {
@@ -288,7 +326,7 @@ codes! {
         // The CONSTANTS section.
         CONSTANTS = 5,
     }
-    schedule { PREFILL = 0, VERIFY = 1, COMMIT = 2, }
+    schedule { PREFILL = 0, VERIFY = 1, COMMIT = 2, DRAFT = 3, }
     opcode {
         // Run kernel `row` over its arguments.
         LAUNCH = 0,

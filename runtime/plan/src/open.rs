@@ -13,8 +13,8 @@ use memmap2::Mmap;
 use crate::check;
 use crate::error::PlanError;
 use crate::layout::{
-    Arg, Command, Device, File, Kernel, Model, NONE, Name, Part, Provenance, Schedule, Space,
-    State, Target, Text, Weight, section,
+    Arg, Command, Device, File, Header, Kernel, Model, NONE, Name, Output, Part, Provenance,
+    Schedule, Space, State, Target, Text, Weight, section,
 };
 use crate::trust::{Distrust, User};
 
@@ -178,6 +178,12 @@ impl Plan {
         plan_dir.join(self.name(file.name))
     }
 
+    /// The checksum that its header states: two plans that differ in a byte differ in it.
+    pub fn checksum(&self) -> u64 {
+        let header: &Header = bytemuck::from_bytes(&self.bytes.get()[..size_of::<Header>()]);
+        header.checksum
+    }
+
     pub fn model(&self) -> &Model {
         &self.model_rows()[0]
     }
@@ -191,6 +197,7 @@ impl Plan {
         targets: Target = TARGETS,
         spaces: Space = SPACES,
         schedules: Schedule = SCHEDULES,
+        outputs: Output = OUTPUTS,
         commands: Command = COMMANDS,
         args: Arg = ARGS,
         kernels: Kernel = KERNELS,

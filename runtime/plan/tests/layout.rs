@@ -19,7 +19,7 @@ fn fields_lie_where_they_did() {
         )*};
     }
     add!(Header Section Run Model Device Target Space Schedule Command Arg Kernel File Weight Part);
-    add!(State Provenance Text Name);
+    add!(State Provenance Text Name Output);
     insta::assert_snapshot!(text);
 }
 
@@ -43,8 +43,9 @@ fn a_schedule_as_text() {
 fn a_summary_as_text() {
     let plan = Plan::from_bytes(&small::image().to_bytes()).unwrap();
     let summary = dump::Summary::of(&plan);
-    assert_eq!(summary.memory_bytes(), 1_024 + 2_048 + 4_096 + 160 + 8);
-    assert_eq!(summary.kernels[0].launches, 2);
+    assert_eq!(summary.memory_bytes(), 1_024 + 2_048 + 4_096 + 192 + 8);
+    assert_eq!(summary.kernels[0].launches, 4);
+    assert_eq!(summary.states[1].pending_bytes, 4 * 64);
     assert_eq!(summary.states[0].sequence_bytes, 4 * 256);
     insta::assert_snapshot!(summary.to_string());
 }

@@ -1,6 +1,8 @@
 //! All that must hold in a plan before one row of it is used.
 
 mod rows;
+mod schedules;
+mod states;
 mod structure;
 
 pub(crate) use rows::contents;

@@ -1,10 +1,11 @@
 //! Every field of every row: codes, row numbers, ranges, and what one section asks of another.
 
 use super::LARGEST_BYTES;
+use super::schedules::{outputs, schedules};
+use super::states::states;
 use crate::error::{At, PlanError};
 use crate::layout::{
-    Command, Model, NONE, Schedule, Space, State, Target, Weight, cpu_feature, device, opcode,
-    schedule, space, state, text, tier,
+    Model, NONE, Space, Target, Weight, cpu_feature, device, opcode, space, text, tier,
 };
 use crate::open::Plan;
 
@@ -27,6 +28,7 @@ pub(crate) fn contents(plan: &Plan) -> Result<(), PlanError> {
     weights(plan)?;
     args(plan)?;
     commands(plan)?;
+    outputs(plan)?;
     schedules(plan)
 }
 
@@ -37,12 +39,20 @@ fn exact_rows(section: &'static str, found: usize, needed: usize) -> Result<(), 
     Err(PlanError::SectionRows { section, found, needed })
 }
 
-fn rows<'a, T>(section: &'static str, rows: &'a [T]) -> impl Iterator<Item = (At, &'a T)> {
+pub(super) fn rows<'a, T>(
+    section: &'static str,
+    rows: &'a [T],
+) -> impl Iterator<Item = (At, &'a T)> {
     rows.iter().enumerate().map(move |(row, value)| (At { section, row }, value))
 }
 
 impl At {
-    fn name(self, plan: &Plan, field: &'static str, found: u32) -> Result<(), PlanError> {
+    pub(super) fn name(
+        self,
+        plan: &Plan,
+        field: &'static str,
+        found: u32,
+    ) -> Result<(), PlanError> {
         self.reference(field, found, plan.names().len(), "NAMES").map(drop)
     }
 }
@@ -126,7 +136,7 @@ fn targets(plan: &Plan) -> Result<(), PlanError> {
 }
 
 /// Kernels that a command on `device` can name: each of its targets has as many.
-fn kernel_count(plan: &Plan, device: u32) -> usize {
+pub(super) fn kernel_count(plan: &Plan, device: u32) -> usize {
     let target = plan.targets().iter().find(|target| target.device == device);
     target.map_or(0, |target| target.kernel_count as usize)
 }
@@ -181,7 +191,7 @@ fn model(plan: &Plan) -> Result<(), PlanError> {
     at.optional("tokenizer_file", row.tokenizer_file, plan.files().len(), "FILES")?;
     at.optional("chat_template", row.chat_template, plan.texts().len(), "TEXTS")?;
     at.run("stop_tokens", row.stop_tokens, plan.tokens().len(), "TOKENS")?;
-    at.reserve(row.reserved)?;
+    at.reserve([row.reserved])?;
     step_layout(at, row)?;
     let step = plan.spaces().iter().find(|space| space.kind == space::STEP);
     at.at_most("step_bytes", u64::from(row.step_bytes), step.map_or(0, |space| space.bytes))
@@ -197,6 +207,9 @@ fn step_layout(at: At, row: &Model) -> Result<(), PlanError> {
         ("step_slots", row.step_slots, u64::from(row.max_rows)),
         ("step_logit_rows", row.step_logit_rows, u64::from(row.max_logit_rows)),
         ("step_page_table", row.step_page_table, table),
+        ("step_offsets", row.step_offsets, u64::from(row.max_rows)),
+        ("step_commit_slots", row.step_commit_slots, u64::from(row.slots)),
+        ("step_commit_rows", row.step_commit_rows, u64::from(row.slots)),
     ];
     arrays.sort_by_key(|&(_, offset, _)| offset);
     let mut earliest = HEADER_BYTES;
@@ -209,27 +222,6 @@ fn step_layout(at: At, row: &Model) -> Result<(), PlanError> {
         earliest = offset + bytes;
     }
     Ok(())
-}
-
-fn states(plan: &Plan) -> Result<(), PlanError> {
-    let model = plan.model();
-    for (at, row) in rows("STATES", plan.states()) {
-        at.code("kind", row.kind, state::ALL)?;
-        at.name(plan, "name", row.name)?;
-        at.name(plan, "dtype", row.dtype)?;
-        at.reserve([row.reserved])?;
-        let space = at.reference("space", row.space, plan.spaces().len(), "SPACES")?;
-        let space = &plan.spaces()[space];
-        at.equal("kind of space", u64::from(space.kind), u64::from(space::STATES))?;
-        let bytes = state_bytes(row, model);
-        at.range("offset", row.offset, bytes, space.bytes)?;
-    }
-    Ok(())
-}
-
-fn state_bytes(row: &State, model: &Model) -> u64 {
-    let places = if row.kind == state::APPEND { model.pages } else { model.slots };
-    row.stride_bytes.saturating_mul(u64::from(places))
 }
 
 fn weights(plan: &Plan) -> Result<(), PlanError> {
@@ -292,53 +284,4 @@ fn commands(plan: &Plan) -> Result<(), PlanError> {
         at.reserve([row.reserved])?;
     }
     Ok(())
-}
-
-fn schedules(plan: &Plan) -> Result<(), PlanError> {
-    let model = plan.model();
-    for (at, row) in rows("SCHEDULES", plan.schedules()) {
-        at.code("kind", row.kind, schedule::ALL)?;
-        let device = at.reference("device", row.device, plan.devices().len(), "DEVICES")?;
-        at.at_least("rows", u64::from(row.rows), 1)?;
-        at.at_most("rows", u64::from(row.rows), u64::from(model.max_rows))?;
-        at.at_most("logit_rows", u64::from(row.logit_rows), u64::from(model.max_logit_rows))?;
-        at.run("commands", row.commands, plan.commands().len(), "COMMANDS")?;
-        at.reserve([row.reserved])?;
-        logits(plan, at, row)?;
-        let kind = at.code("device", plan.devices()[device].kind, device::ALL)?;
-        for index in row.commands.range() {
-            command(plan, index, row.device, kind)?;
-        }
-    }
-    Ok(())
-}
-
-/// Logits are read by the host: f32, in the arena.
-fn logits(plan: &Plan, at: At, row: &Schedule) -> Result<(), PlanError> {
-    let Some(arg) = at.optional("logits", row.logits, plan.args().len(), "ARGS")? else {
-        return at.equal("logit_rows", u64::from(row.logit_rows), 0);
-    };
-    let arg = &plan.args()[arg];
-    let space = &plan.spaces()[arg.space as usize];
-    at.equal("kind of space of logits", u64::from(space.kind), u64::from(space::ARENA))?;
-    at.align("logits", arg.offset, 4)?;
-    let elements = u64::from(row.logit_rows) * u64::from(plan.model().vocab);
-    at.range("logits", arg.offset, elements.saturating_mul(4), space.bytes)
-}
-
-/// One command of a schedule of `device`, whose kind is called `kind`.
-fn command(plan: &Plan, index: usize, device: u32, kind: &'static str) -> Result<(), PlanError> {
-    let at = At { section: "COMMANDS", row: index };
-    let row: &Command = &plan.commands()[index];
-    match row.opcode {
-        opcode::LAUNCH => {
-            at.reference("row", row.row, kernel_count(plan, device), "KERNELS")?;
-            at.at_least("args.count", u64::from(row.args.count), 1)
-        }
-        opcode::BARRIER => Ok(()),
-        _ => {
-            let opcode = at.code("opcode", row.opcode, opcode::ALL)?;
-            Err(PlanError::Opcode { command: index, opcode, device: kind })
-        }
-    }
 }

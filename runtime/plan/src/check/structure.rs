@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use crate::error::PlanError;
 use crate::layout::{
-    Arg, CODE_ALIGN_BYTES, Command, Device, FORMAT, File, Header, Kernel, MAGIC, Model, Name, Part,
-    Provenance, SECTION_ALIGN_BYTES, Schedule, Section, Space, State, Target, Text, Weight,
-    section,
+    Arg, CODE_ALIGN_BYTES, Command, Device, FORMAT, File, Header, Kernel, MAGIC, Model, Name,
+    Output, Part, Provenance, SECTION_ALIGN_BYTES, Schedule, Section, Space, State, Target, Text,
+    Weight, section,
 };
 use crate::open::Sections;
 
@@ -32,6 +32,7 @@ const ROW_BYTES: [usize; section::ALL.len()] = [
     size_of::<Provenance>(),
     size_of::<Text>(),
     1,
+    size_of::<Output>(),
 ];
 
 /// Checks header and directory of a plan and returns where its sections lie.

@@ -5,11 +5,14 @@ use std::fmt::{self, Write};
 use crate::layout::{self, Arg, Command, NONE, Schedule, opcode, space};
 use crate::open::Plan;
 
-/// "prefill 512", "verify 4".
+/// "prefill 512", "verify 4", "commit".
 pub fn schedule_name(schedule: &Schedule) -> String {
     let known = layout::schedule::ALL.iter().find(|(code, _)| *code == schedule.kind);
-    let kind = known.map_or("unknown", |(_, name)| name);
-    format!("{} {}", kind.to_lowercase(), schedule.rows)
+    let kind = known.map_or("unknown", |(_, name)| name).to_lowercase();
+    if schedule.kind == layout::schedule::COMMIT {
+        return kind;
+    }
+    format!("{kind} {}", schedule.rows)
 }
 
 /// Writes row `index` of SCHEDULES as text: a line for the window, then one for each command.
@@ -54,6 +57,12 @@ pub fn write_schedule(out: &mut dyn Write, plan: &Plan, index: usize) -> fmt::Re
         let logits = operand(plan, &plan.args()[schedule.logits as usize]);
         let vocab = plan.model().vocab;
         writeln!(out, "; logits f32[{}, {vocab}] at {logits}", schedule.logit_rows)?;
+    }
+    for output in &plan.outputs()[schedule.outputs.range()] {
+        let (name, dtype) = (plan.name(output.name), plan.name(output.dtype));
+        let dims = &output.dims[..output.rank as usize];
+        let place = operand(plan, &plan.args()[output.arg as usize]);
+        writeln!(out, "; output {name} {dtype}{dims:?} at {place}")?;
     }
     Ok(())
 }

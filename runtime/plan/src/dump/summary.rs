@@ -66,6 +66,8 @@ pub struct StateBytes {
     pub token_bytes: u64,
     /// Of one sequence that fills its context.
     pub sequence_bytes: u64,
+    /// Of them, rows that wait to be committed.
+    pub pending_bytes: u64,
 }
 
 /// One window.
@@ -184,6 +186,7 @@ fn states(plan: &Plan, model: &Model) -> Vec<StateBytes> {
             bytes: row.stride_bytes * u64::from(all),
             token_bytes: row.token_bytes,
             sequence_bytes: row.stride_bytes.saturating_mul(u64::from(one)),
+            pending_bytes: row.pending_stride_bytes * u64::from(model.verify_rows),
         }
     };
     plan.states().iter().map(bytes).collect()

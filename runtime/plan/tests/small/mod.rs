@@ -3,8 +3,8 @@
 use bytemuck::Zeroable;
 use strata_plan::PlanImage;
 use strata_plan::layout::{
-    Arg, Command, Device, File, Kernel, Model, NONE, Part, Provenance, Run, Schedule, Space, State,
-    Target, Weight, cpu_feature, device, opcode, schedule, space, state, text, tier,
+    Arg, Command, Device, File, Kernel, Model, NONE, Output, Part, Provenance, Run, Schedule,
+    Space, State, Target, Weight, cpu_feature, device, opcode, schedule, space, state, text, tier,
 };
 
 pub fn image() -> PlanImage {
@@ -42,10 +42,15 @@ pub fn image() -> PlanImage {
         step_slots: 96,
         step_logit_rows: 112,
         step_page_table: 128,
-        step_bytes: 160,
+        step_offsets: 160,
+        step_commit_slots: 176,
+        step_commit_rows: 184,
+        step_bytes: 192,
         stop_tokens: Run { first: 0, count: 2 },
         parameters: 40,
-        reserved: [0; 6],
+        verify_rows: 4,
+        draft_rows: 2,
+        reserved: 0,
     };
     image
 }
@@ -59,7 +64,7 @@ fn files_and_spaces(image: &mut PlanImage) {
         (space::WEIGHTS, "weights", 1_024, NONE),
         (space::ARENA, "arena", 2_048, NONE),
         (space::STATES, "states", 4_096, NONE),
-        (space::STEP, "step", 160, NONE),
+        (space::STEP, "step", 192, NONE),
         (space::CONSTANTS, "constants", 8, NONE),
         (space::FILE, "model.gguf", 5_000, 0),
     ] {
@@ -107,12 +112,14 @@ fn weights(image: &mut PlanImage) {
 }
 
 fn states(image: &mut PlanImage) {
-    let kinds = [
-        ("k", state::APPEND, 0, 256, 16),
-        ("delta", state::RECURRENT, 2_048, 512, 0),
-        ("conv", state::TAIL, 3_072, 64, 0),
+    // Kind, offset, stride, a token's bytes, value, first pending row, pending stride, seed.
+    let rows = [
+        ("k", state::APPEND, [0, 256, 16], [0, 0, 0], NONE),
+        ("delta", state::RECURRENT, [2_048, 512, 0], [200, 256, 64], NONE),
+        ("conv", state::TAIL, [3_072, 384, 0], [48, 64, 64], NONE),
+        ("draft.conv", state::TAIL, [3_840, 64, 0], [48, 0, 0], 2),
     ];
-    for (name, kind, offset, stride_bytes, token_bytes) in kinds {
+    for (name, kind, place, slot, seed) in rows {
         let (name, dtype) = (image.name(name), image.name("f16"));
         image.states.push(State {
             name,
@@ -120,11 +127,16 @@ fn states(image: &mut PlanImage) {
             dtype,
             tail_rows: u32::from(kind == state::TAIL) * 3,
             space: 2,
-            reserved: 0,
-            offset,
-            stride_bytes,
-            token_bytes,
+            seed,
+            offset: place[0],
+            stride_bytes: place[1],
+            token_bytes: place[2],
             row: [1, 1, 2, 4],
+            value_bytes: slot[0],
+            pending_bytes: slot[1],
+            pending_stride_bytes: slot[2],
+            every: 1,
+            first: u32::from(kind == state::APPEND),
         });
     }
 }
@@ -161,6 +173,25 @@ fn window(image: &mut PlanImage) {
         bytes: 1_500,
         flops: 640,
         arena_bytes: 1_104,
-        reserved: 0,
+        outputs: Run { first: 0, count: 1 },
     });
+    image.schedules.push(Schedule {
+        kind: schedule::COMMIT,
+        commands: Run { first: 2, count: 1 },
+        logits: NONE,
+        launches: 1,
+        ..Schedule::zeroed()
+    });
+    image.schedules.push(Schedule {
+        kind: schedule::DRAFT,
+        rows: 2,
+        logit_rows: 2,
+        commands: Run { first: 0, count: 1 },
+        logits: 5,
+        launches: 1,
+        ..Schedule::zeroed()
+    });
+    let (name, dtype) = (image.name("blk.0.router"), image.name("u32"));
+    let (arg, dims) = (1, [4, 2, 1, 1]);
+    image.outputs.push(Output { name, dtype, arg, rank: 2, dims, bytes: 32, reserved: 0 });
 }
