@@ -49,7 +49,8 @@ fn spec_of(graphs: &[Graph], state: StateId, places: Places<'_>) -> Option<Kerne
     match def.kind {
         StateKind::Append => None,
         StateKind::Tail(rows) => {
-            let row_bytes = u32::try_from(def.row.bytes()).expect("a row has fewer than 2^32 bytes");
+            let row_bytes =
+                u32::try_from(def.row.bytes()).expect("a row has fewer than 2^32 bytes");
             Some(KernelSpec::TailCommit(TailCommit { rows, row_bytes, layout }))
         }
         StateKind::Recurrent => graphs.iter().find_map(|graph| {

@@ -1,8 +1,9 @@
 //! Sizes and places of states and of the step block: fixed by the configuration, not by a window.
 
-use strata_graph::{Graph, Id, Op, StateDef, StateId, StateKind, Table, WindowKind};
+use strata_graph::{Graph, Id, Op, StateId, StateKind, Table, WindowKind};
 use strata_kernels::ops::kv::{KvKind, KvLayout};
 use strata_kernels::ops::slots::SlotLayout;
+use strata_kernels::spec::DeltaFactors;
 
 use crate::config::{Config, KvElement};
 use crate::error::LowerError;
@@ -82,7 +83,7 @@ pub fn place_states(graphs: &[Graph], config: &Config, paging: &Paging) -> State
     for (id, def) in graphs[0].states().iter() {
         let (stride_bytes, count, form) = match def.kind {
             StateKind::Append => {
-                let layout = pages_of(def, config, paging);
+                let layout = pages_of(graphs, id, config, paging);
                 (layout.page_bytes() as u64, paging.pages, StateForm::Pages(layout))
             }
             StateKind::Recurrent | StateKind::Tail(_) => {
@@ -120,7 +121,8 @@ fn verify_rows(graphs: &[Graph]) -> u32 {
     largest_window(graphs, WindowKind::Verify)
 }
 
-fn pages_of(def: &StateDef, config: &Config, paging: &Paging) -> KvLayout {
+fn pages_of(graphs: &[Graph], id: StateId, config: &Config, paging: &Paging) -> KvLayout {
+    let def = &graphs[0].states()[id];
     let keys_only = def.every > 1;
     let kind = match config.kv.element {
         KvElement::F32 => KvKind::F32,
@@ -129,12 +131,29 @@ fn pages_of(def: &StateDef, config: &Config, paging: &Paging) -> KvLayout {
         KvElement::F16 => KvKind::F16,
         KvElement::Int8 => KvKind::Int8,
     };
-    KvLayout {
-        kind,
-        kv_heads: def.row.dims()[0] as usize,
-        head_dim: def.row.last_dim() as usize,
-        page_tokens: (paging.page_tokens / def.every) as usize,
+    let tokens = (paging.page_tokens / def.every) as usize;
+    let head_dim = def.row.last_dim() as usize;
+    if keys_only {
+        return KvLayout::keys_only(kind, head_dim, tokens);
     }
+    let layout = KvLayout::new(kind, def.row.dims()[0] as usize, head_dim, tokens);
+    match selected_block(graphs, id) {
+        Some(block) => layout.grouped(usize::from(block)),
+        None => layout,
+    }
+}
+
+/// Positions that are read together where an op reads some blocks of the state only.
+fn selected_block(graphs: &[Graph], id: StateId) -> Option<u16> {
+    let of_state = |graph: &Graph| {
+        graph.nodes().find_map(|node| match *node.op {
+            Op::SparseAttention { block, .. } if graph.state_of(node.operands[1]) == Some(id) => {
+                Some(block)
+            }
+            _ => None,
+        })
+    };
+    graphs.iter().find_map(of_state)
 }
 
 fn slots_of(graphs: &[Graph], id: StateId, pending_rows: u64) -> StateForm {
@@ -160,8 +179,8 @@ fn factor_bytes(graphs: &[Graph], id: StateId) -> u64 {
             Op::GatedDelta { key_heads, value_heads, head_dim, .. }
                 if graph.state_of(node.operands[0]) == Some(id) =>
             {
-                let (keys, values) = (u64::from(key_heads), u64::from(value_heads));
-                Some(4 * ((keys + values) * u64::from(head_dim) + values))
+                let heads = (key_heads.into(), value_heads.into());
+                Some(DeltaFactors::new(heads.0, heads.1, head_dim.into()).bytes())
             }
             _ => None,
         })

@@ -7,8 +7,9 @@ use strata_kernels::ops::kv::KvKind;
 use strata_kernels::{CompiledKernel, KernelSpec, Target};
 use strata_plan::PlanImage;
 use strata_plan::layout::{
-    Arg, Command, Device, File, Kernel, Model, NONE, Output, Part, Provenance, Run, Schedule, Space, State,
-    Target as TargetRow, Weight, cpu_feature, device, opcode, schedule, space, state, text, tier,
+    Arg, Command, Device, File, Kernel, Model, NONE, Output, Part, Provenance, Run, Schedule,
+    Space, State, Target as TargetRow, Weight, cpu_feature, device, opcode, schedule, space, state,
+    text, tier,
 };
 
 use crate::config::{Config, CpuDevice};
@@ -254,7 +255,7 @@ fn write_states(image: &mut PlanImage, parts: &PlanParts<'_>) {
             dtype,
             tail_rows,
             space: space_row::STATES,
-            reserved: 0,
+            seed: def.seed.map_or(NONE, |seed| narrow(seed.index())),
             offset: place.offset,
             stride_bytes: place.stride_bytes,
             token_bytes: place.token_bytes,
@@ -302,7 +303,7 @@ fn write_window(image: &mut PlanImage, window: &FinalWindow, rows: &BTreeMap<Ker
         bytes: made.bytes,
         flops: made.flops,
         arena_bytes: window.arena_bytes,
-        reserved: 0,
+        outputs,
     });
 }
 
@@ -350,7 +351,7 @@ fn write_commit(image: &mut PlanImage, parts: &PlanParts<'_>, rows: &BTreeMap<Ke
         commands: Run::of(first..image.commands.len()),
         logits: NONE,
         launches: narrow(parts.commits.len()),
-        outputs: Run::default(),
+        outputs: Run { first: 0, count: 0 },
         bytes: 0,
         flops: 0,
         arena_bytes: 0,
