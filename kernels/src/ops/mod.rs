@@ -2,7 +2,6 @@
 
 mod add;
 mod attention;
-mod blocks;
 mod conv;
 mod delta;
 pub mod dispatch;
@@ -55,9 +54,6 @@ pub(crate) fn check(spec: &KernelSpec) -> Result<(), KernelError> {
         KernelSpec::Embed(s) => embed::check(spec, s),
         KernelSpec::AttnPrologue(s) => prologue::check(spec, s),
         KernelSpec::Attention(s) => attention::check(spec, s),
-        KernelSpec::BlockKeys(s) => blocks::keys::check(spec, s),
-        KernelSpec::BlockScores(s) => blocks::scores::check(spec, s),
-        KernelSpec::BlockTop(s) => blocks::top::check(spec, s),
         KernelSpec::Route(s) => route::check(spec, s),
         KernelSpec::Dispatch(s) => dispatch::check(spec, s),
         KernelSpec::ExpertCombine(s) => route::check_combine(spec, s),
@@ -103,15 +99,9 @@ pub(crate) fn build(k: &KernelBuilder<'_>, spec: &KernelSpec) {
         KernelSpec::Embed(s) => embed::build(k, s),
         KernelSpec::AttnPrologue(s) => prologue::build(k, s),
         KernelSpec::Attention(s) => attention::build(k, s),
-        KernelSpec::BlockKeys(s) => blocks::keys::build(k, s),
-        KernelSpec::BlockScores(s) => blocks::scores::build(k, s),
-        KernelSpec::BlockTop(s) => blocks::top::build(k, s),
         KernelSpec::Route(s) => route::build(k, s),
         KernelSpec::Dispatch(s) => dispatch::build(k, s),
         KernelSpec::ExpertCombine(s) => route::combine(k, s),
-        KernelSpec::ReadTail(s) => read_tail::build(k, s),
-        KernelSpec::GatedDelta(s) => delta::build(k, s),
-        KernelSpec::DeltaCommit(s) => delta::commit(k, s),
         KernelSpec::StreamRepeat(s) => streams::repeat(k, s),
         KernelSpec::GroupRmsNorm(s) => group_norm::build(k, s),
         KernelSpec::ScaledSilu(s) => elementwise::scaled_silu(k, s),
@@ -126,6 +116,9 @@ pub(crate) fn build(k: &KernelBuilder<'_>, spec: &KernelSpec) {
         KernelSpec::NgramRows(s) => ngram::rows(k, s),
         KernelSpec::NgramEmbed(s) => ngram_embed::build(k, s),
         KernelSpec::NgramGate(s) => ngram::gate(k, s),
+        KernelSpec::ReadTail(s) => read_tail::build(k, s),
+        KernelSpec::GatedDelta(s) => delta::build(k, s),
+        KernelSpec::DeltaCommit(s) => delta::commit(k, s),
     }
 }
 
