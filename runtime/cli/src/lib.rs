@@ -20,6 +20,8 @@ mod perplexity;
 mod probe;
 mod progress;
 mod run;
+#[cfg(feature = "compiler")]
+mod synth;
 mod tokenize;
 mod vocabulary;
 
