@@ -1,10 +1,13 @@
 //! Tests of the engine on the plan of `test_plan`.
 
 mod commit;
+mod draft;
 mod engine;
 mod pool;
 mod random;
 mod refusals;
+mod save;
+mod states;
 
 use std::path::PathBuf;
 
