@@ -13,7 +13,7 @@
 
 use std::fmt::{self, Write};
 
-use crate::graph::{Graph, Node, StateDef, StateKind, TensorSlice, ValueDef, WeightDef};
+use crate::graph::{Graph, Node, StateDef, StateKind, TensorSlice, Transform, ValueDef, WeightDef};
 use crate::graph::{WeightSource, WindowKind};
 use crate::table::{StateId, ValueId, WeightId};
 
@@ -29,6 +29,7 @@ impl WindowKind {
         match self {
             Self::Prefill => "prefill",
             Self::Verify => "verify",
+            Self::Draft => "draft",
         }
     }
 }
@@ -80,8 +81,15 @@ fn weight(f: &mut fmt::Formatter<'_>, id: WeightId, def: &WeightDef) -> fmt::Res
         WeightSource::Constant(values) => {
             list(f, " constant ", " ", values, |value| format!("{value:?}"))?;
         }
+        WeightSource::Integers(values) => {
+            list(f, " integers ", " ", values, ToString::to_string)?;
+        }
     }
-    f.write_str(if def.add_one { " add_one\n" } else { "\n" })
+    f.write_str(match def.transform {
+        Transform::None => "\n",
+        Transform::AddOne => " add_one\n",
+        Transform::NegExp => " neg_exp\n",
+    })
 }
 
 fn slice(slice: &TensorSlice) -> String {
@@ -99,7 +107,17 @@ fn state(f: &mut fmt::Formatter<'_>, id: StateId, def: &StateDef) -> fmt::Result
         StateKind::Recurrent => f.write_str("recurrent")?,
         StateKind::Tail(rows) => write!(f, "tail {rows}")?,
     }
-    writeln!(f, " \"{}\" : {}", escape(&def.name), def.row)
+    write!(f, " \"{}\" : {}", escape(&def.name), def.row)?;
+    if def.every != 1 {
+        write!(f, " every {}", def.every)?;
+    }
+    if def.first != 0 {
+        write!(f, " first {}", def.first)?;
+    }
+    if let Some(seed) = def.seed {
+        write!(f, " seed {seed}")?;
+    }
+    f.write_str("\n")
 }
 
 fn node(f: &mut fmt::Formatter<'_>, graph: &Graph, node: &Node<'_>) -> fmt::Result {

@@ -11,6 +11,8 @@ use crate::types::{DType, TensorType};
 pub enum WindowKind {
     Prefill,
     Verify,
+    /// One row a sequence, for the draft head.
+    Draft,
 }
 
 /// A fixed number of rows; how many of them are live is known only when it is replayed.
@@ -53,6 +55,19 @@ pub enum WeightSource {
     Parts(Vec<Part>),
     /// Values that the model definition implies.
     Constant(Vec<f32>),
+    /// The same, whole numbers.
+    Integers(Vec<u64>),
+}
+
+/// What is done to the values of a vector on loading.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Transform {
+    #[default]
+    None,
+    /// The stored values are zero-centred gains: 1 is added.
+    AddOne,
+    /// The stored values are logarithms of rates: `-exp(x)`.
+    NegExp,
 }
 
 /// A tensor of the checkpoint, or the rows `rows` of each of its matrices.
@@ -74,8 +89,7 @@ pub struct WeightDef {
     pub name: String,
     pub ty: TensorType,
     pub source: WeightSource,
-    /// The stored values are zero-centred gains: 1 is added on loading.
-    pub add_one: bool,
+    pub transform: Transform,
 }
 
 /// How a state grows and how it is rolled back.
@@ -99,6 +113,19 @@ pub struct StateDef {
     pub name: String,
     pub kind: StateKind,
     pub row: TensorType,
+    /// Positions that share one row of an `Append` state.
+    pub every: u32,
+    /// The first position that an `Append` state stores something of.
+    pub first: u32,
+    /// The state whose value this one begins drafting with.
+    pub seed: Option<StateId>,
+}
+
+impl StateDef {
+    /// A state with a row for each position, from position 0 on.
+    pub fn new(name: impl Into<String>, kind: StateKind, row: TensorType) -> Self {
+        Self { name: name.into(), kind, row, every: 1, first: 0, seed: None }
+    }
 }
 
 /// One node, looked at.
@@ -209,7 +236,8 @@ impl Graph {
         }
     }
 
-    /// The state of which `value` is a version. Follows the `state` operands back to the start.
+    /// The state of which `value` is a version. Follows versions back to the start: the states
+    /// among the results of a node are those among its operands, in the same order.
     pub fn state_of(&self, value: ValueId) -> Option<StateId> {
         if self.types[value].dtype != DType::State {
             return None;
@@ -220,8 +248,10 @@ impl Graph {
                 ValueDef::State(state) => return Some(state),
                 ValueDef::Weight(_) => return None,
                 ValueDef::Result { node, .. } => {
-                    let operands = self.node(node).operands;
-                    at = *operands.iter().find(|v| self.types[**v].dtype == DType::State)?;
+                    let node = self.node(node);
+                    let is_state = |v: &ValueId| self.types[*v].dtype == DType::State;
+                    let number = node.results().filter(is_state).position(|v| v == at)?;
+                    at = *node.operands.iter().filter(|v| is_state(v)).nth(number)?;
                 }
             }
         }

@@ -21,8 +21,8 @@ pub mod verify;
 pub use cost::{Cost, cost};
 pub use error::ShapeError;
 pub use graph::{
-    Graph, GraphBuilder, Node, Part, StateDef, StateKind, TensorSlice, ValueDef, WeightDef,
-    WeightSource, Window, WindowKind,
+    Graph, GraphBuilder, Node, Part, StateDef, StateKind, TensorSlice, Transform, ValueDef,
+    WeightDef, WeightSource, Window, WindowKind,
 };
 pub use op::{Activation, Attr, Op, Pairing};
 pub use rebuild::{Rebuild, Rebuilt};

@@ -9,6 +9,7 @@ pub enum Activation {
     Silu,
     /// The tanh form.
     Gelu,
+    Sigmoid,
 }
 
 /// Which two elements rotary embedding turns together.
@@ -53,7 +54,7 @@ macro_rules! attr_by_names {
         }
     };
 }
-attr_by_names!(Activation { Silu "silu", Gelu "gelu" });
+attr_by_names!(Activation { Silu "silu", Gelu "gelu", Sigmoid "sigmoid" });
 attr_by_names!(Pairing { Halves "halves", Adjacent "adjacent" });
 
 macro_rules! ops {
@@ -123,6 +124,61 @@ ops! {
     Route "route" { top_k: u16, norm: bool };
     /// Gated feed-forward experts, summed in the order of the router.
     ExpertMlp "expert_mlp" { act: Activation };
+
+
+    // Hyper-connections: a residual of several streams beside each other in a row.
+    /// The row once for each stream.
+    StreamRepeat "stream_repeat" { streams: u16 };
+    /// `[e | h_c]` for each stream `h_c` of `h`.
+    StreamConcat "stream_concat" { streams: u16 };
+    /// The same product on each of the streams of a row.
+    StreamMatmul "stream_matmul" { streams: u16 };
+    /// RMS norm of each group of a row by itself, with a gain for each element.
+    GroupRmsNorm "group_rms_norm" { eps: f32, groups: u16 };
+    /// `silu(x * scale)`.
+    ScaledSilu "scaled_silu" { scale: f32 };
+    /// The mean over streams of `sigmoid(gates_c) * normed_c`.
+    HcRead "hc_read" { streams: u16 };
+    /// `residual_c + 2 sigmoid(inject_c / streams) * y`.
+    HcWrite "hc_write" { streams: u16 };
+
+    // Recurrent layers.
+    /// Depthwise causal convolution over rows, then silu. Tap `taps - 1` meets the row itself.
+    Conv1d "conv1d" { taps: u16, dilation: u16 };
+    /// The gated delta rule, row by row; gives what each row reads and the state.
+    GatedDelta "gated_delta" {
+        key_heads: u16, value_heads: u16, head_dim: u16, tiled: bool, interleaved: bool
+    };
+    /// RMS norm of each head, times the gain, times `act(z)`.
+    GatedHeadNorm "gated_head_norm" { eps: f32, heads: u16, act: Activation };
+    /// `a + sigmoid(logit) * b`, one logit a row.
+    GatedAdd "gated_add" { };
+
+    // Sparse attention over blocks of positions.
+    /// Pools, norms, turns and stores the keys of blocks that a row completes.
+    BlockKeys "block_keys" { dims: u16, block: u16, eps: f32 };
+    /// `sum over heads of relu(query . key) / sqrt(head_dim)` for each complete block.
+    BlockScores "block_scores" { heads: u16, block: u16, blocks: u32 };
+    /// The best `keep` blocks in order of position, then the block that is not complete yet.
+    BlockTop "block_top" { block: u16, keep: u32 };
+    /// Attention over selected blocks.
+    SparseAttention "sparse_attention" {
+        heads: u16, kv_heads: u16, head_dim: u16, block: u16, scale: f32, quantize: bool
+    };
+
+    // Embeddings of n-grams.
+    /// Table rows of the n-grams that end at each row, by hash.
+    NgramRows "ngram_rows" { ngram: u16, heads: u16 };
+    /// The table's rows of a row's ids beside each other.
+    NgramEmbed "ngram_embed" { };
+    /// `sigmoid(sign(s) sqrt(max(|s|, 1e-6))) * value` with `s = key_c . query_c / sqrt(width)`.
+    NgramGate "ngram_gate" { streams: u16 };
+
+    // Rows of the step before.
+    /// The row before each row, and the last one kept.
+    ShiftRows "shift_rows" { };
+    /// The last row that the state keeps.
+    ReadTail "read_tail" { width: u32 };
 
     // Made by passes.
     /// f32 to 8-bit activations.

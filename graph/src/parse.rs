@@ -8,14 +8,15 @@ mod cursor;
 mod error;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::str::FromStr;
 
 use crate::dump::HEADER;
 use crate::graph::{
-    Graph, GraphBuilder, StateDef, StateKind, TensorSlice, WeightDef, WeightSource,
+    Graph, GraphBuilder, StateDef, StateKind, TensorSlice, Transform, WeightDef, WeightSource,
 };
 use crate::graph::{Part, Window, WindowKind};
 use crate::op::Op;
-use crate::table::{DeviceId, Id, ValueId};
+use crate::table::{DeviceId, Id, StateId, ValueId};
 use crate::types::{DType, TensorType};
 use cursor::{Cursor, unescape};
 
@@ -61,6 +62,7 @@ fn header(line: &str) -> Result<Parser, ParseFault> {
     let kind = match cursor.word() {
         Some("verify") => WindowKind::Verify,
         Some("prefill") => WindowKind::Prefill,
+        Some("draft") => WindowKind::Draft,
         _ => return Err(malformed()),
     };
     let rows = cursor.number("the number of rows")?;
@@ -313,7 +315,7 @@ fn weight(cursor: &mut Cursor<'_>) -> Result<WeightDef, ParseFault> {
     let name = cursor.string()?;
     cursor.expect(":", "`:` and the type of the weight")?;
     let ty = tensor_type(cursor)?;
-    let mut add_one = false;
+    let mut transform = Transform::None;
     let mut source = WeightSource::Named(Vec::new());
     while let Some(word) = cursor.word() {
         match word {
@@ -322,15 +324,17 @@ fn weight(cursor: &mut Cursor<'_>) -> Result<WeightDef, ParseFault> {
                 source = WeightSource::Parts(list(cursor, part)?);
             }
             "parts" => source = WeightSource::Parts(Vec::new()),
-            "constant" => source = WeightSource::Constant(constants(cursor)?),
-            "add_one" => add_one = true,
+            "constant" => source = WeightSource::Constant(numbers(cursor)?),
+            "integers" => source = WeightSource::Integers(numbers(cursor)?),
+            "add_one" => transform = Transform::AddOne,
+            "neg_exp" => transform = Transform::NegExp,
             _ => {
-                let need = "`named`, `parts`, `constant` or `add_one`";
+                let need = "`named`, `parts`, `constant`, `integers`, `add_one` or `neg_exp`";
                 return Err(ParseFault::expected(word, need));
             }
         }
     }
-    Ok(WeightDef { name, ty, source, add_one })
+    Ok(WeightDef { name, ty, source, transform })
 }
 
 fn slice(cursor: &mut Cursor<'_>) -> Result<TensorSlice, ParseFault> {
@@ -354,9 +358,12 @@ fn part(cursor: &mut Cursor<'_>) -> Result<Part, ParseFault> {
 }
 
 /// Numbers up to the first word that is none.
-fn constants(cursor: &mut Cursor<'_>) -> Result<Vec<f32>, ParseFault> {
+fn numbers<T: FromStr>(cursor: &mut Cursor<'_>) -> Result<Vec<T>, ParseFault> {
     let mut values = Vec::new();
-    while !cursor.at_end() && !cursor.starts_with("add_one") {
+    let ends = |cursor: &mut Cursor<'_>| {
+        cursor.at_end() || cursor.starts_with("add_one") || cursor.starts_with("neg_exp")
+    };
+    while !ends(cursor) {
         let word = cursor.word().ok_or_else(|| cursor.expected("a number"))?;
         values.push(word.parse().map_err(|_| ParseFault::expected(word, "a number"))?);
     }
@@ -372,5 +379,18 @@ fn state(cursor: &mut Cursor<'_>) -> Result<StateDef, ParseFault> {
     };
     let name = cursor.string()?;
     cursor.expect(":", "`:` and the type of a row")?;
-    Ok(StateDef { name, kind, row: tensor_type(cursor)? })
+    let mut def = StateDef::new(name, kind, tensor_type(cursor)?);
+    while let Some(word) = cursor.word() {
+        match word {
+            "every" => def.every = cursor.number("the positions of a row")?,
+            "first" => def.first = cursor.number("the first position")?,
+            "seed" => {
+                cursor.expect("s", "a state: `sN`")?;
+                let number: u16 = cursor.number("a state: `sN`")?;
+                def.seed = Some(StateId::from_index(usize::from(number)));
+            }
+            _ => return Err(ParseFault::expected(word, "`every`, `first` or `seed`")),
+        }
+    }
+    Ok(def)
 }

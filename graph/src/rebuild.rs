@@ -21,6 +21,8 @@ pub struct Rebuild<'g> {
     next: GraphBuilder,
     map: Table<ValueId, Option<ValueId>>,
     replaced: u32,
+    /// Old values that become outputs behind those of the old graph.
+    outputs: Vec<ValueId>,
 }
 
 impl<'g> Rebuild<'g> {
@@ -74,7 +76,7 @@ impl<'g> Rebuild<'g> {
                 Result { .. } => {}
             }
         }
-        Self { old, next, map, replaced: 0 }
+        Self { old, next, map, replaced: 0, outputs: Vec::new() }
     }
 
     /// The new id of an old value.
@@ -127,8 +129,13 @@ impl<'g> Rebuild<'g> {
         self.replaced += 1;
     }
 
+    /// Makes an old value an output, behind those that the old graph has.
+    pub fn output(&mut self, old: ValueId) {
+        self.outputs.push(old);
+    }
+
     pub fn finish(mut self) -> (Graph, Rebuilt) {
-        for &output in self.old.outputs() {
+        for &output in self.old.outputs().iter().chain(&self.outputs) {
             self.next.output(self.mapped(output));
         }
         let graph = self.next.finish();

@@ -1,8 +1,12 @@
 //! The rules of each op: names of its operands and types of its results.
 
+mod check;
+mod hybrid;
+
 use crate::error::ShapeError;
 use crate::op::Op;
 use crate::types::{DType, TensorType};
+use check::Check;
 
 /// Operands of `op`, in order. Flags of the op decide which optional ones are there.
 pub fn operand_names(op: &Op) -> Vec<&'static str> {
@@ -15,6 +19,25 @@ pub fn operand_names(op: &Op) -> Vec<&'static str> {
     };
     match *op {
         Op::Embed { .. } => vec!["table"],
+        Op::StreamRepeat { .. } | Op::ScaledSilu { .. } => vec!["x"],
+        Op::StreamConcat { .. } => vec!["e", "h"],
+        Op::StreamMatmul { .. } => vec!["x", "weight"],
+        Op::GroupRmsNorm { .. } => vec!["x", "gain"],
+        Op::HcRead { .. } => vec!["normed", "gates"],
+        Op::HcWrite { .. } => vec!["residual", "y", "inject"],
+        Op::Conv1d { .. } => vec!["state", "x", "filter"],
+        Op::GatedDelta { .. } => vec!["state", "qkv", "beta", "alpha", "rates", "dt_bias"],
+        Op::GatedHeadNorm { .. } => vec!["x", "gain", "z"],
+        Op::GatedAdd {} => vec!["a", "b", "logit"],
+        Op::BlockKeys { .. } => vec!["tail", "keys", "x", "gain", "inverse_frequencies"],
+        Op::BlockScores { .. } => vec!["queries", "keys"],
+        Op::BlockTop { .. } => vec!["scores"],
+        Op::SparseAttention { .. } => vec!["queries", "state", "selection"],
+        Op::NgramRows { .. } => vec!["state", "hash"],
+        Op::NgramEmbed {} => vec!["ids", "table"],
+        Op::NgramGate { .. } => vec!["key", "query", "value"],
+        Op::ShiftRows {} => vec!["state", "x"],
+        Op::ReadTail { .. } => vec!["state"],
         Op::RopeAngles { .. } => vec!["inverse_frequencies"],
         Op::GatherRows {} | Op::Silu {} | Op::Gelu {} | Op::Quantize {} => vec!["x"],
         Op::RmsNorm { .. }
@@ -43,114 +66,6 @@ pub fn operand_names(op: &Op) -> Vec<&'static str> {
         Op::ExpertSum { residual } => {
             with(&["x", "ids", "weights", "down"], &[(residual, &["residual"])])
         }
-    }
-}
-
-/// Checks of one node's operands; each names the op and the operand.
-struct Check<'a> {
-    op: &'static str,
-    names: Vec<&'static str>,
-    types: &'a [TensorType],
-}
-
-impl Check<'_> {
-    fn last_dim(&self, operand: usize, need: u32) -> Result<(), ShapeError> {
-        let found = self.types[operand].last_dim();
-        let (op, operand) = (self.op, self.names[operand]);
-        if found == need { Ok(()) } else { Err(ShapeError::LastDim { op, operand, found, need }) }
-    }
-
-    fn rank(&self, operand: usize, need: usize) -> Result<(), ShapeError> {
-        let found = self.types[operand].dims().len();
-        let (op, operand) = (self.op, self.names[operand]);
-        if found == need { Ok(()) } else { Err(ShapeError::Rank { op, operand, found, need }) }
-    }
-
-    fn dims(&self, operand: usize, need: TensorType) -> Result<(), ShapeError> {
-        let found = self.types[operand];
-        let (op, operand) = (self.op, self.names[operand]);
-        if found.dims() == need.dims() {
-            Ok(())
-        } else {
-            Err(ShapeError::Dims { op, operand, found, need })
-        }
-    }
-
-    fn element(
-        &self,
-        operand: usize,
-        need: &'static str,
-        ok: impl Fn(DType) -> bool,
-    ) -> Result<(), ShapeError> {
-        let found = self.types[operand].dtype;
-        let (op, operand) = (self.op, self.names[operand]);
-        if ok(found) { Ok(()) } else { Err(ShapeError::Element { op, operand, found, need }) }
-    }
-
-    fn f32(&self, operand: usize) -> Result<(), ShapeError> {
-        self.element(operand, "f32", |d| d == DType::F32)
-    }
-
-    fn state(&self, operand: usize) -> Result<(), ShapeError> {
-        self.element(operand, "a state", |d| d == DType::State)
-    }
-
-    fn u32(&self, operand: usize) -> Result<(), ShapeError> {
-        self.element(operand, "u32", |d| d == DType::U32)
-    }
-
-    /// Rows of the window: at least two dimensions, the outermost counts rows.
-    fn activation(&self, operand: usize) -> Result<(), ShapeError> {
-        if self.types[operand].dims().len() < 2 { self.rank(operand, 2) } else { Ok(()) }
-    }
-
-    fn attribute(
-        &self,
-        name: &'static str,
-        found: u16,
-        need: &'static str,
-        ok: impl Fn(u32) -> bool,
-    ) -> Result<(), ShapeError> {
-        let found = u32::from(found);
-        let op = self.op;
-        if ok(found) { Ok(()) } else { Err(ShapeError::Attribute { op, name, found, need }) }
-    }
-
-    /// A number of heads that divides the innermost dimension of `operand`.
-    fn heads(&self, operand: usize, heads: u16) -> Result<u32, ShapeError> {
-        let width = self.types[operand].last_dim();
-        self.attribute("heads", heads, "a divisor of the innermost dimension", |heads| {
-            heads != 0 && width.is_multiple_of(heads)
-        })?;
-        Ok(width / u32::from(heads))
-    }
-
-    /// Dimensions of rotary embedding: pairs, and no more than a head has.
-    fn rotated(&self, dims: u16, head_dim: u32) -> Result<(), ShapeError> {
-        self.attribute("dims", dims, "an even number of at most head_dim", |dims| {
-            dims != 0 && dims.is_multiple_of(2) && dims <= head_dim
-        })
-    }
-
-    /// A vector of per-element gains or biases; its own element type is settled on loading.
-    fn vector(&self, operand: usize, need: u32) -> Result<(), ShapeError> {
-        self.element(operand, "a float format", |d| d.is_float() || d == DType::Unresolved)?;
-        self.rank(operand, 1)?;
-        self.last_dim(operand, need)
-    }
-
-    /// `x` fits `weight`: f32 with a float weight, q8 with a quantised one. Before weights are
-    /// resolved and activations quantised either may be f32.
-    fn product(&self, x: usize, weight: usize) -> Result<(), ShapeError> {
-        self.activation(x)?;
-        self.element(x, "f32 or q8", |d| matches!(d, DType::F32 | DType::Q8))?;
-        self.element(weight, "a weight format", |d| {
-            d.is_float() || d.is_block_quantised() || d == DType::Unresolved
-        })?;
-        if self.types[x].dtype == DType::Q8 {
-            self.element(weight, "a quantised format", DType::is_block_quantised)?;
-        }
-        self.last_dim(weight, self.types[x].last_dim())
     }
 }
 
@@ -203,6 +118,26 @@ pub fn result_types(
         | Op::StateAppend {}
         | Op::Attention { .. }
         | Op::AttentionPrologue { .. } => attention_results(op, &check),
+        Op::StreamRepeat { .. }
+        | Op::StreamConcat { .. }
+        | Op::StreamMatmul { .. }
+        | Op::GroupRmsNorm { .. }
+        | Op::ScaledSilu { .. }
+        | Op::HcRead { .. }
+        | Op::HcWrite { .. }
+        | Op::GatedHeadNorm { .. }
+        | Op::GatedAdd {}
+        | Op::NgramEmbed {}
+        | Op::NgramGate { .. } => hybrid::row_results(op, &check),
+        Op::Conv1d { .. }
+        | Op::GatedDelta { .. }
+        | Op::NgramRows { .. }
+        | Op::ShiftRows {}
+        | Op::ReadTail { .. } => hybrid::recurrent_results(op, &check, rows),
+        Op::BlockKeys { .. }
+        | Op::BlockScores { .. }
+        | Op::BlockTop { .. }
+        | Op::SparseAttention { .. } => hybrid::sparse_results(op, &check),
         Op::Matmul { .. }
         | Op::GatedMatmul { .. }
         | Op::Route { .. }

@@ -37,6 +37,7 @@ dtypes! {
     /// A version of a state; it has no elements of its own.
     State "state" 1 0;
     U32 "u32" 1 4;
+    U64 "u64" 1 8;
     F32 "f32" 1 4;
     F16 "f16" 1 2;
     BF16 "bf16" 1 2;
@@ -50,6 +51,7 @@ dtypes! {
     Q4K "q4_k" 256 144;
     Q5K "q5_k" 256 176;
     Q6K "q6_k" 256 210;
+    IQ4NL "iq4_nl" 32 18;
 }
 
 impl DType {

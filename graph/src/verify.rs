@@ -9,7 +9,7 @@ mod states;
 mod tests;
 mod weights;
 
-use crate::graph::{Graph, Node};
+use crate::graph::{Graph, Node, ValueDef};
 use crate::op::Op;
 use crate::rules::{operand_names, result_types};
 use crate::table::{Id, ValueId};
@@ -101,6 +101,10 @@ fn is_weight(operand: &str) -> bool {
             | "gate"
             | "up"
             | "down"
+            | "filter"
+            | "rates"
+            | "dt_bias"
+            | "hash"
     )
 }
 
@@ -126,6 +130,11 @@ fn row_counts(graph: &Graph, node: &Node<'_>, faults: &mut Vec<Fault>) {
     let needs: Vec<(usize, u32)> = match node.op {
         Op::GatherRows {} | Op::Attention { .. } => vec![(0, window)],
         Op::StateAppend {} => vec![(1, window), (2, window)],
+        Op::Conv1d { .. } | Op::ShiftRows {} => vec![(1, window)],
+        Op::GatedDelta { .. } => vec![(1, window), (2, window), (3, window)],
+        Op::BlockKeys { .. } => vec![(2, window)],
+        Op::BlockScores { .. } | Op::BlockTop { .. } => vec![(0, window)],
+        Op::SparseAttention { .. } => vec![(0, window), (2, window)],
         Op::AttentionPrologue { .. } => (1..5).map(|operand| (operand, window)).collect(),
         Op::Rope { .. } => vec![(1, rows(0))],
         Op::ExpertMlp { .. } => vec![(1, rows(0)), (2, rows(0))],
@@ -192,10 +201,16 @@ fn outputs(graph: &Graph, errors: &mut Vec<VerifyError>) {
     if graph.outputs().is_empty() {
         fail(Fault::NoOutput);
     }
-    for &output in graph.outputs() {
+    for (number, &output) in graph.outputs().iter().enumerate() {
         if output.index() >= graph.value_count() {
             fail(Fault::Output { output, found: None });
-        } else if graph.ty(output).dtype != DType::F32 {
+            continue;
+        }
+        // Logits come first; what else stays readable may be of any type.
+        let computed = matches!(graph.value(output), ValueDef::Result { .. });
+        let dtype = graph.ty(output).dtype;
+        let fits = if number == 0 { dtype == DType::F32 } else { dtype != DType::State };
+        if !computed || !fits {
             fail(Fault::Output { output, found: Some(graph.ty(output)) });
         }
     }

@@ -72,10 +72,10 @@ fn odd_names_read_back() {
     let mut graph = GraphBuilder::new(" a|b \"c\"\\\n", WINDOW, "; stage |");
     let x = named(&mut graph, "w\"; \\ | \u{7}é", DType::F32, &[4, 16]);
     let row = TensorType::new(DType::F32, &[]);
-    graph.state(StateDef { name: String::new(), kind: StateKind::Tail(3), row });
+    graph.state(StateDef::new("", StateKind::Tail(3), row));
     let x = graph.push_one(Op::Embed { scale: -0.0 }, &[x], "a\tb ; \"\\u{7}").unwrap();
     graph.output(x);
-    graph.state(StateDef { name: "late".into(), kind: StateKind::Recurrent, row });
+    graph.state(StateDef::new("late", StateKind::Recurrent, row));
     let graph = graph.finish();
     assert_eq!(parse(&graph.to_string()).unwrap(), graph);
 }

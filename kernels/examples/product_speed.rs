@@ -20,7 +20,7 @@ const CALLS: usize = 20;
 const MANY_ROWS: u32 = 128;
 
 /// Shapes `(format, n, k)` of matrices that real models have.
-const SHAPES: [(WeightFormat, u32, u32); 12] = [
+const SHAPES: [(WeightFormat, u32, u32); 13] = [
     (WeightFormat::Q4_K, 1536, 1536),
     (WeightFormat::Q4_K, 8960, 1536),
     (WeightFormat::Q4_K, 1536, 8960),
@@ -28,6 +28,7 @@ const SHAPES: [(WeightFormat, u32, u32); 12] = [
     (WeightFormat::Q6_K, 1536, 8960),
     (WeightFormat::Q4_1, 1536, 576),
     (WeightFormat::Q4_0, 8960, 1536),
+    (WeightFormat::IQ4_NL, 8960, 1536),
     (WeightFormat::Q5_0, 8960, 1536),
     (WeightFormat::Q5_K, 8960, 1536),
     (WeightFormat::Q8_0, 8960, 1536),
@@ -81,7 +82,8 @@ struct Bench {
 impl Bench {
     fn new(target: Target, (format, n, k): (WeightFormat, u32, u32), rows: RowClass) -> Self {
         let epilogue = Epilogue::default();
-        let spec = KernelSpec::Matmul(Matmul { format, n, k, rows, epilogue, logits: false });
+        let spec =
+            KernelSpec::Matmul(Matmul { format, n, k, rows, epilogue, logits: false, times: 1 });
         let start = Instant::now();
         let compiled = compile(&[spec], target).expect("the shapes are good");
         let compile = start.elapsed();

@@ -54,10 +54,19 @@ fn best(mut run: impl FnMut()) -> f64 {
 
 fn attention(kind: KvKind, (heads, kv_heads, head_dim): (u32, usize, usize)) {
     const POSITIONS: usize = 8192;
-    let kv = KvLayout { kind, kv_heads, head_dim, page_tokens: 64 };
+    let kv = KvLayout::new(kind, kv_heads, head_dim, 64);
     let pages_per_slot = (POSITIONS / 64) as u32;
     let scale = F32::from(0.1);
-    let s = Attention { heads, kv, pages_per_slot, scale, window: 0, quantize: false };
+    let s = Attention {
+        heads,
+        kv,
+        pages_per_slot,
+        scale,
+        window: 0,
+        quantize: false,
+        first: 0,
+        selection: None,
+    };
     let (kernel, compile) = kernel(KernelSpec::Attention(s));
     let row = heads as usize * head_dim;
     let bytes = kv.page_bytes() * POSITIONS / 64;

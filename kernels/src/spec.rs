@@ -2,18 +2,29 @@
 //! the machine code, so its text is the key by which kernels are shared.
 //!
 //! Operand tables list what `args[i]` points at. Operand 0 is always the step block
-//! (`u32[16]`; word 0 is the count of live rows, word 1 the rows whose logits are wanted); rows
-//! beyond the live count are skipped and their results are left untouched.
+//! (`u32[16]`; word 0 is the count of live rows, word 1 the rows whose logits are wanted, word 2
+//! the commits); rows beyond the live count are skipped and their results are left untouched.
 
+mod blocks;
+mod delta;
 mod matrix;
 mod rows;
 mod sequence;
+mod states;
+mod streams;
 
+pub use blocks::{BlockKeys, BlockScores, BlockTop};
+pub use delta::{DeltaCommit, DeltaFactors, GatedDelta};
 pub use matrix::{
     Epilogue, ExpertDown, ExpertGated, ExpertSum, GatedMatmul, Matmul, Repack, RowClass, ToF32,
 };
 pub use rows::{ActMul, Embed, GatherRows, Mul, NormFold, Quantize, RmsNorm, RopeAngles, Scale};
-pub use sequence::{Attention, AttnPrologue, Dispatch, ExpertCombine, Route};
+pub use sequence::{Attention, AttnPrologue, Dispatch, ExpertCombine, Route, Selected};
+pub use states::{Conv1d, NgramEmbed, NgramRows, ReadTail, ShiftRows, TailCommit};
+pub use streams::{
+    GatedAdd, GatedHeadNorm, GroupRmsNorm, HcRead, HcWrite, NgramGate, ScaledSilu, StreamConcat,
+    StreamRepeat,
+};
 
 use serde::{Deserialize, Serialize};
 use strata_graph::DType;
@@ -33,10 +44,11 @@ pub enum WeightFormat {
     Q4_K,
     Q5_K,
     Q6_K,
+    IQ4_NL,
 }
 
 impl WeightFormat {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::F32,
         Self::F16,
         Self::BF16,
@@ -48,6 +60,7 @@ impl WeightFormat {
         Self::Q4_K,
         Self::Q5_K,
         Self::Q6_K,
+        Self::IQ4_NL,
     ];
 
     /// The format of a graph's weight type, if kernels read it.
@@ -64,7 +77,8 @@ impl WeightFormat {
             DType::Q4K => Self::Q4_K,
             DType::Q5K => Self::Q5_K,
             DType::Q6K => Self::Q6_K,
-            DType::Unresolved | DType::State | DType::U32 | DType::Q8 => return None,
+            DType::IQ4NL => Self::IQ4_NL,
+            DType::Unresolved | DType::State | DType::U32 | DType::U64 | DType::Q8 => return None,
         })
     }
 
@@ -79,7 +93,7 @@ impl WeightFormat {
             Self::F32 => (1, 4),
             Self::F16 | Self::BF16 => (1, 2),
             Self::Q8_0 => (32, 34),
-            Self::Q4_0 => (32, 18),
+            Self::Q4_0 | Self::IQ4_NL => (32, 18),
             Self::Q4_1 => (32, 20),
             Self::Q5_0 => (32, 22),
             Self::Q5_1 => (32, 24),
@@ -125,11 +139,12 @@ impl std::fmt::Debug for F32 {
     }
 }
 
-/// The function of a gated product.
+/// The function of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Act {
     Silu,
     GeluTanh,
+    Sigmoid,
 }
 
 /// `y[rows, k] = a + b`. Operands: 1 `a`, 2 `b`, 3 `y`, all `f32[rows, k]`; `y` may be `a` or `b`.
@@ -163,6 +178,26 @@ pub enum KernelSpec {
     Route(Route),
     Dispatch(Dispatch),
     ExpertCombine(ExpertCombine),
+    ReadTail(ReadTail),
+    GatedDelta(GatedDelta),
+    DeltaCommit(DeltaCommit),
+    StreamRepeat(StreamRepeat),
+    GroupRmsNorm(GroupRmsNorm),
+    ScaledSilu(ScaledSilu),
+    HcRead(HcRead),
+    HcWrite(HcWrite),
+    GatedHeadNorm(GatedHeadNorm),
+    GatedAdd(GatedAdd),
+    StreamConcat(StreamConcat),
+    Conv1d(Conv1d),
+    ShiftRows(ShiftRows),
+    TailCommit(TailCommit),
+    NgramRows(NgramRows),
+    NgramEmbed(NgramEmbed),
+    NgramGate(NgramGate),
+    BlockKeys(BlockKeys),
+    BlockScores(BlockScores),
+    BlockTop(BlockTop),
 }
 
 impl KernelSpec {

@@ -1,9 +1,13 @@
+mod blocks;
+mod delta;
 mod experts;
 mod math;
 mod products;
 pub mod random;
 mod rows;
 mod sequence;
+mod states;
+mod streams;
 
 use crate::run::{Buffer, Runnable};
 use crate::spec::Add;

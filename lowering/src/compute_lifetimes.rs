@@ -53,7 +53,16 @@ impl Lifetimes {
 
 /// Whether `node` makes a new version of a state, in place.
 pub(crate) fn writes_state(node: &Node<'_>) -> bool {
-    matches!(node.op, Op::StateAppend {} | Op::AttentionPrologue { .. })
+    matches!(
+        node.op,
+        Op::StateAppend {}
+            | Op::AttentionPrologue { .. }
+            | Op::Conv1d { .. }
+            | Op::GatedDelta { .. }
+            | Op::BlockKeys { .. }
+            | Op::NgramRows { .. }
+            | Op::ShiftRows {}
+    )
 }
 
 /// Cuts the order of nodes where a barrier has to stand.
@@ -133,11 +142,7 @@ fn arena_bytes(graph: &Graph, value: ValueId) -> u64 {
 
 /// "verify 4": what a report calls a graph's window.
 pub fn window_name(graph: &Graph) -> String {
-    let kind = match graph.window.kind {
-        strata_graph::WindowKind::Prefill => "prefill",
-        strata_graph::WindowKind::Verify => "verify",
-    };
-    format!("{kind} {}", graph.window.rows)
+    format!("{} {}", graph.window.kind.name(), graph.window.rows)
 }
 
 /// A value for people: its number and the node that makes it.

@@ -19,6 +19,8 @@ pub struct Config {
     pub kv: KvConfig,
     pub sequences: SequencesConfig,
     pub weights: TierPolicy,
+    /// Keeps every value of a window readable behind it: for checks, at the price of memory.
+    pub keep_values: bool,
 }
 
 /// A device and its limits.
@@ -112,6 +114,7 @@ impl Default for Config {
             kv: KvConfig::default(),
             sequences: SequencesConfig::default(),
             weights: TierPolicy::Auto,
+            keep_values: false,
         }
     }
 }
@@ -138,6 +141,9 @@ impl Default for SequencesConfig {
     }
 }
 
+/// Sequences that draft together.
+const MOST_DRAFT_ROWS: u32 = 8;
+
 /// The one CPU of a configuration, checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CpuDevice {
@@ -148,8 +154,9 @@ pub struct CpuDevice {
 }
 
 impl Config {
-    /// The windows, in the order in which graphs are given to the compiler.
-    pub fn windows(&self) -> Vec<Window> {
+    /// The windows, in the order in which graphs are given to the compiler; with `draft` the last
+    /// one is the draft head's.
+    pub fn windows(&self, draft: bool) -> Vec<Window> {
         let windows = &self.windows;
         let verify = windows.verify_rows.iter().map(|&rows| Window {
             kind: WindowKind::Verify,
@@ -161,7 +168,9 @@ impl Config {
             rows,
             logit_rows: windows.prefill_logit_rows.clamp(1, rows.max(1)),
         });
-        verify.chain(prefill).collect()
+        let rows = self.sequences.slots.clamp(1, MOST_DRAFT_ROWS);
+        let draft = draft.then_some(Window { kind: WindowKind::Draft, rows, logit_rows: rows });
+        verify.chain(prefill).chain(draft).collect()
     }
 
     /// Checks the limits and resolves the device.

@@ -1,6 +1,8 @@
 //! Nodes become commands: launches with addresses, and barriers where one is needed.
 
-use strata_graph::{Graph, Id, NodeId, Table, cost};
+use std::collections::BTreeSet;
+
+use strata_graph::{Graph, Id, NodeId, Table, TensorType, ValueId, cost};
 use strata_kernels::KernelSpec;
 use strata_plan::layout::{Arg, Command, NONE, Run, opcode};
 
@@ -50,10 +52,21 @@ pub struct WindowSchedule {
     pub specs: Vec<KernelSpec>,
     /// Where the logits lie.
     pub logits: Option<Arg>,
+    /// What else stays readable behind the window.
+    pub outputs: Vec<WindowOutput>,
     pub launches: u32,
     pub barriers: u32,
     pub bytes: u64,
     pub flops: u64,
+}
+
+/// A value that can be read behind its window.
+#[derive(Clone, Debug)]
+pub struct WindowOutput {
+    /// Of its node; further results of a node have their number behind it.
+    pub name: String,
+    pub ty: TensorType,
+    pub place: Arg,
 }
 
 /// Emits the commands of one window, in node order, with a barrier between groups.
@@ -87,13 +100,24 @@ pub fn emit_schedule(window: WindowTables<'_>, places: Places<'_>) -> (WindowSch
     if let Some(&output) = graph.outputs().first() {
         schedule.logits = Some(address(Operand::Value(output), window, places));
     }
+    schedule.outputs = graph.outputs().iter().skip(1).map(|&v| output(v, window, places)).collect();
     let report = report(graph, &schedule, window.arena.bytes);
     (schedule, report)
 }
 
+fn output(value: ValueId, window: WindowTables<'_>, places: Places<'_>) -> WindowOutput {
+    let graph = window.graph;
+    let node = graph.producer(value).expect("verify: outputs are computed");
+    let name = match node.results().position(|result| result == value) {
+        Some(number @ 1..) => format!("{}.{number}", node.name),
+        _ => node.name.to_owned(),
+    };
+    let place = address(Operand::Value(value), window, places);
+    WindowOutput { name, ty: graph.ty(value), place }
+}
+
 fn report(graph: &Graph, schedule: &WindowSchedule, arena_bytes: u64) -> PassReport {
-    // Every attention layer has one state that grows.
-    let layers = f64::from(narrow(graph.states().len().max(1)));
+    let layers = f64::from(narrow(layer_count(graph).max(1)));
     let in_layers = |opcode: u32| {
         let commands = schedule.commands.iter().zip(&schedule.nodes);
         let of = commands.filter(|(c, node)| c.opcode == opcode && is_in_layer(graph, **node));
@@ -107,6 +131,12 @@ fn report(graph: &Graph, schedule: &WindowSchedule, arena_bytes: u64) -> PassRep
         .count("window_bytes", schedule.bytes)
         .count("window_flops", schedule.flops)
         .count("transient_bytes", arena_bytes)
+}
+
+/// Different "blk.N." among the names of nodes.
+fn layer_count(graph: &Graph) -> usize {
+    let layer = |name: &str| name.strip_prefix("blk.")?.split('.').next()?.parse::<u32>().ok();
+    graph.nodes().filter_map(|node| layer(node.name)).collect::<BTreeSet<u32>>().len()
 }
 
 /// Nodes of a layer have its name in front: "blk.N.".
@@ -129,6 +159,19 @@ fn narrow(count: usize) -> u32 {
 
 /// The place of an operand.
 fn address(operand: Operand, window: WindowTables<'_>, places: Places<'_>) -> Arg {
+    match operand {
+        Operand::Value(value) => {
+            Arg { space: space_row::ARENA, reserved: 0, offset: window.arena.offset(value) }
+        }
+        _ => place_of(operand, places),
+    }
+}
+
+/// The place of an operand that is the same in all windows.
+///
+/// # Panics
+/// If it is a value, which lies elsewhere in each window.
+pub(crate) fn place_of(operand: Operand, places: Places<'_>) -> Arg {
     let at = |space: u32, offset: u64| Arg { space, reserved: 0, offset };
     let step = |offset: u32| at(space_row::STEP, u64::from(offset));
     match operand {
@@ -138,9 +181,12 @@ fn address(operand: Operand, window: WindowTables<'_>, places: Places<'_>) -> Ar
         Operand::Tokens => step(places.step.tokens),
         Operand::Positions => step(places.step.positions),
         Operand::Slots => step(places.step.slots),
+        Operand::Offsets => step(places.step.offsets),
+        Operand::CommitSlots => step(places.step.commit_slots),
+        Operand::CommitRows => step(places.step.commit_rows),
         Operand::LogitRows => step(places.step.logit_rows),
         Operand::PageTable => step(places.step.page_table),
-        Operand::Value(value) => at(space_row::ARENA, window.arena.offset(value)),
+        Operand::Value(value) => unreachable!("{value} has a place in its window only"),
         Operand::State(state) => at(space_row::STATES, places.states.of_state[state].offset),
         Operand::Weight(weight, form) => {
             let place = places.weights.get(weight, form).unwrap_or_else(|| {

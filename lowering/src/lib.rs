@@ -6,12 +6,14 @@
 mod compute_lifetimes;
 mod config;
 mod dump;
+mod emit_commit;
 mod emit_schedule;
 mod error;
 pub mod fuse;
 mod generate_code;
 mod input;
 mod load_weights;
+mod mark_outputs;
 mod order_nodes;
 mod pack_arena;
 mod pipeline;
@@ -32,6 +34,7 @@ pub use config::{
 pub use error::{BudgetShortfall, LowerError, TensorFault};
 pub use generate_code::{CodeJob, generate_code, serve_kernels};
 pub use input::{CodeWorker, CompileInput, FileEntry, ModelFacts, TensorEntry, TensorFormat};
+pub use mark_outputs::mark_outputs;
 pub use order_nodes::order_nodes;
 pub use pack_arena::{ARENA_ALIGN_BYTES, ArenaLayout, pack_arena, pack_spans};
 pub use pipeline::{Compiled, PASSES, Watch, compile};
@@ -41,4 +44,4 @@ pub use report::{Number, PassReport};
 pub use resolve_weights::{Checkpoint, resolve_weights};
 pub use select_kernels::{KernelChoice, Operand, select_kernels};
 pub use split_experts::split_experts;
-pub use states::{Paging, StatePlace, StatePlaces, StepLayout, place_states};
+pub use states::{Paging, StateForm, StatePlace, StatePlaces, StepLayout, place_states};

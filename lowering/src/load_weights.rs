@@ -1,7 +1,7 @@
 //! How the bytes of each weight come from the files to their place: pieces, and the kernels that
 //! bring them into the form that other kernels read.
 
-use strata_graph::{Graph, Part, WeightDef, WeightSource};
+use strata_graph::{Graph, Part, Transform, WeightDef, WeightSource};
 use strata_kernels::KernelSpec;
 use strata_kernels::formats::{GROUP_ROWS, packed_bytes};
 use strata_kernels::spec::{Repack, ToF32, WeightFormat};
@@ -112,14 +112,20 @@ fn vector(def: &WeightDef, part: &Part, destination: u64) -> LoadPiece {
     let format = WeightFormat::of(def.ty.dtype).expect("resolve_weights checked formats");
     let elements = part.bytes / u64::from(format.block().1) * u64::from(format.block().0);
     let n = u32::try_from(elements).expect("a vector has fewer than 2^32 elements");
-    let plain = format == WeightFormat::F32 && !def.add_one;
+    let plain = format == WeightFormat::F32 && def.transform == Transform::None;
+    let to_f32 = ToF32 {
+        format,
+        n,
+        add_one: def.transform == Transform::AddOne,
+        neg_exp: def.transform == Transform::NegExp,
+    };
     LoadPiece {
         file: part.file,
         offset: part.offset,
         bytes: part.bytes,
         destination,
         destination_bytes: 4 * elements,
-        spec: (!plain).then_some(KernelSpec::ToF32(ToF32 { format, n, add_one: def.add_one })),
+        spec: (!plain).then_some(KernelSpec::ToF32(to_f32)),
     }
 }
 

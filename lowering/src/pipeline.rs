@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use strata_graph::{Graph, NodeId, Rebuilt, Table, verify};
+use strata_graph::{Graph, NodeId, Rebuilt, Table, WindowKind, verify};
 use strata_kernels::KernelSpec;
 use strata_plan::dump::Summary;
 use strata_plan::{Plan, PlanImage};
@@ -10,12 +10,14 @@ use strata_plan::{Plan, PlanImage};
 use crate::compute_lifetimes::{Lifetime, Lifetimes, compute_lifetimes, value_name, window_name};
 use crate::config::CpuDevice;
 use crate::dump;
+use crate::emit_commit::{Commit, emit_commit};
 use crate::emit_schedule::{Places, WindowTables, emit_schedule};
 use crate::error::LowerError;
 use crate::fuse;
 use crate::generate_code::{CodeJob, generate_code};
 use crate::input::CompileInput;
 use crate::load_weights::{load_weights, pieces_text};
+use crate::mark_outputs::mark_outputs;
 use crate::order_nodes::order_nodes;
 use crate::pack_arena::{ArenaLayout, pack_arena};
 use crate::place_experts::{OtherBytes, place_experts};
@@ -31,8 +33,9 @@ use crate::write_plan::{FinalWindow, PlanParts, write_plan, write_reports};
 const BEFORE_REWRITES: [&str; 2] = ["resolve_weights", "place_experts"];
 
 /// The passes behind [`REWRITES`].
-const BEHIND_REWRITES: [&str; 8] = [
+const BEHIND_REWRITES: [&str; 9] = [
     "order_nodes",
+    "mark_outputs",
     "select_kernels",
     "compute_lifetimes",
     "pack_arena",
@@ -134,7 +137,8 @@ pub fn compile(
         return Err(LowerError::UnknownPass { found: found.to_owned() });
     }
     let cpu = input.config.cpu()?;
-    let need = input.config.windows().len();
+    let drafts = input.graphs.last().is_some_and(|g| g.window.kind == WindowKind::Draft);
+    let need = input.config.windows(drafts).len();
     if input.graphs.len() != need {
         return Err(LowerError::Windows { found: input.graphs.len(), need });
     }
@@ -184,14 +188,17 @@ impl Run<'_, '_, '_> {
         if self.ends("resolve_weights", &graphs) {
             return Ok(None);
         }
-        let base = graphs[0].clone();
-        // States and the step block have their sizes from the configuration alone.
-        let states = place_states(&base, input.config, &self.paging);
+        // The last one has the weights of the draft head, if there is one.
+        let bases = [graphs[0].clone(), graphs[graphs.len() - 1].clone()];
+        let base = &bases[0];
+        // States and the step block have their sizes from the configuration and the windows alone.
+        let states = place_states(&graphs, input.config, &self.paging);
         let step = StepLayout::new(&graphs, &self.paging);
         // Before rewriting, so that a plan that cannot fit is refused at once: whatever the arena.
         let other = self.other_bytes(&states, &step);
         let (policy, budget) = (input.config.weights, self.cpu.budget_bytes);
-        place_experts(&base, policy, budget, other)?;
+        let all_weights: Vec<&Graph> = bases.iter().collect();
+        place_experts(&all_weights, policy, budget, other)?;
         if self.ends("place_experts", &graphs) {
             return Ok(None);
         }
@@ -212,16 +219,27 @@ impl Run<'_, '_, '_> {
         if self.ends("order_nodes", &graphs) {
             return Ok(None);
         }
+        for graph in &mut graphs {
+            let (marked, _) = mark_outputs(graph, input.config.keep_values);
+            self.checked("mark_outputs", &marked);
+            *graph = marked;
+        }
+        if self.ends("mark_outputs", &graphs) {
+            return Ok(None);
+        }
         let Some(tables) = self.tables(&graphs, &states)? else { return Ok(None) };
         // Again, since what the packed arena leaves of the budget is known only now.
         let started = Instant::now();
         let arena = tables.iter().map(|t| t.arena.bytes).max();
         let other = OtherBytes { arena, ..other };
-        let (weights, report) = place_experts(&base, policy, budget, other)?;
+        let (weights, report) = place_experts(&all_weights, policy, budget, other)?;
         self.report(report, started);
         let places = Places { weights: &weights, states: &states, step: &step };
+        let (commits, report) = emit_commit(&graphs, places);
+        let started = Instant::now();
         let Some(windows) = self.schedules(graphs, &tables, places) else { return Ok(None) };
-        self.plan(&base, &windows, places)
+        self.report(report, started);
+        self.plan(base, (&windows, &commits), places)
     }
 
     /// Runs a rewriting pass over all windows; the report adds them up.
@@ -308,7 +326,7 @@ impl Run<'_, '_, '_> {
     fn plan(
         &mut self,
         base: &Graph,
-        windows: &[FinalWindow],
+        (windows, commits): (&[FinalWindow], &[Commit]),
         places: Places<'_>,
     ) -> Result<Option<Compiled>, LowerError> {
         let started = Instant::now();
@@ -319,7 +337,8 @@ impl Run<'_, '_, '_> {
         }
         let of_windows = windows.iter().flat_map(|w| w.schedule.specs.iter().copied());
         let of_loading = pieces.iter().flatten().filter_map(|piece| piece.spec);
-        let mut specs: Vec<KernelSpec> = of_windows.chain(of_loading).collect();
+        let of_commits = commits.iter().map(|commit| commit.spec);
+        let mut specs: Vec<KernelSpec> = of_windows.chain(of_loading).chain(of_commits).collect();
         specs.sort_unstable();
         specs.dedup();
         let of = |&target| specs.iter().map(move |&spec| CodeJob { spec, target });
@@ -339,6 +358,7 @@ impl Run<'_, '_, '_> {
             files: self.input.files,
             base,
             windows,
+            commits,
             weights: places.weights,
             pieces: &pieces,
             states: places.states,

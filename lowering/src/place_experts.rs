@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use strata_graph::{Graph, Id, Op, Part, WeightDef, WeightId, WeightSource};
+use strata_graph::{DType, Graph, Id, Op, Part, Transform, WeightDef, WeightId, WeightSource};
 use strata_kernels::formats::packed_bytes;
 use strata_kernels::spec::WeightFormat;
 
@@ -68,8 +68,8 @@ pub struct WeightPlaces {
     /// Bytes of the WEIGHTS space.
     pub ram_bytes: u64,
     pub mapped_bytes: u64,
-    /// Values of the CONSTANTS section.
-    pub constants: Vec<f32>,
+    /// Words of the CONSTANTS section.
+    pub constants: Vec<u32>,
     /// Of `ram_bytes`, what could be read from the file instead.
     mappable_bytes: u64,
 }
@@ -77,6 +77,14 @@ pub struct WeightPlaces {
 impl WeightPlaces {
     pub fn get(&self, weight: WeightId, form: Form) -> Option<&Placement> {
         self.index.get(&(weight, form)).map(|&row| &self.rows[row])
+    }
+
+    /// Appends to the constants, on a line of their own; their offset in bytes.
+    fn push_constants(&mut self, words: impl Iterator<Item = u32>) -> u64 {
+        let lines = self.constants.len().next_multiple_of(16);
+        self.constants.resize(lines, 0);
+        self.constants.extend(words);
+        4 * lines as u64
     }
 
     /// Checks that the plan fits the budget.
@@ -99,7 +107,8 @@ impl WeightPlaces {
     }
 }
 
-/// Decides form, tier and place of every weight that a node reads.
+/// Decides form, tier and place of every weight that a node of `graphs` reads. They have the same
+/// weights.
 ///
 /// Block-quantised matrices are repacked, so they go to RAM. Float matrices are read as they are:
 /// from RAM, or from the mapped file where the budget or the policy asks for it. Tables of
@@ -109,12 +118,13 @@ impl WeightPlaces {
 /// The budget, if weights, states, arena and step together do not fit it; an arena that is not
 /// known yet counts as nothing, so that only a plan that cannot fit is refused.
 pub fn place_experts(
-    graph: &Graph,
+    graphs: &[&Graph],
     policy: TierPolicy,
     budget: Option<u64>,
     other: OtherBytes,
 ) -> Result<(WeightPlaces, PassReport), LowerError> {
-    let uses = weight_uses(graph);
+    let uses = weight_uses(graphs);
+    let graph = graphs[0];
     let mut rows: Vec<Placement> = uses
         .iter()
         .map(|(&(weight, form), use_)| first_choice(graph, weight, form, *use_, policy))
@@ -152,6 +162,11 @@ fn weight_operands(op: &Op) -> &'static [(usize, bool)] {
         Op::Matmul { bias: false, .. } => &[(1, true)],
         Op::Matmul { bias: true, .. } => &[(1, true), (2, false)],
         Op::GatedMatmul { .. } => &[(1, true), (2, true)],
+        Op::StreamMatmul { .. } => &[(1, true)],
+        Op::Conv1d { .. } => &[(2, false)],
+        Op::GatedDelta { .. } => &[(4, false), (5, false)],
+        Op::BlockKeys { .. } => &[(3, false), (4, false)],
+        Op::GroupRmsNorm { .. } | Op::GatedHeadNorm { .. } | Op::NgramRows { .. } => &[(1, false)],
         Op::ExpertMlp { .. } => &[(3, true), (4, true), (5, true)],
         Op::ExpertGated { .. } => &[(2, true), (3, true)],
         Op::ExpertDown {} => &[(2, true)],
@@ -159,16 +174,27 @@ fn weight_operands(op: &Op) -> &'static [(usize, bool)] {
         Op::RmsNorm { .. }
         | Op::HeadNorm { .. }
         | Op::RmsNormQuantize { .. }
+        | Op::RmsNormBoth { .. }
         | Op::RmsNormAdd { .. } => &[(1, false)],
         Op::AttentionPrologue { norm: true, .. } => &[(5, false), (6, false)],
         _ => &[],
     }
 }
 
-fn weight_uses(graph: &Graph) -> BTreeMap<(WeightId, Form), WeightUse> {
+/// The table of which an op looks up rows.
+fn table_operand(op: &Op) -> Option<usize> {
+    match op {
+        Op::Embed { .. } => Some(0),
+        Op::NgramEmbed {} => Some(1),
+        _ => None,
+    }
+}
+
+fn weight_uses(graphs: &[&Graph]) -> BTreeMap<(WeightId, Form), WeightUse> {
     let mut uses: BTreeMap<(WeightId, Form), WeightUse> = BTreeMap::new();
-    for node in graph.nodes() {
-        if let (Op::Embed { .. }, Some(table)) = (node.op, graph.weight_of(node.operands[0])) {
+    for (graph, node) in graphs.iter().flat_map(|graph| graph.nodes().map(move |n| (graph, n))) {
+        let table = table_operand(node.op).and_then(|i| graph.weight_of(node.operands[i]));
+        if let Some(table) = table {
             uses.entry((table, Form::Native)).or_default();
         }
         for &(operand, matrix) in weight_operands(node.op) {
@@ -191,7 +217,7 @@ fn mappable_part(def: &WeightDef) -> Option<Part> {
     let [part] = parts.as_slice() else { return None };
     let (block, bytes) = def.ty.dtype.block();
     let align = if block == 1 { bytes } else { 1 };
-    (part.offset.is_multiple_of(align) && !def.add_one).then_some(*part)
+    (part.offset.is_multiple_of(align) && def.transform == Transform::None).then_some(*part)
 }
 
 fn first_choice(
@@ -204,7 +230,7 @@ fn first_choice(
     let def = &graph.weights()[weight];
     let part = mappable_part(def);
     let tier = match (form, &def.source) {
-        (Form::Vector, WeightSource::Constant(_)) => Tier::Constant,
+        (Form::Vector, WeightSource::Constant(_) | WeightSource::Integers(_)) => Tier::Constant,
         (Form::Native, _) if part.is_some() => match policy {
             TierPolicy::Ram => Tier::Ram,
             TierPolicy::Mapped => Tier::Mapped,
@@ -221,6 +247,7 @@ fn first_choice(
 pub fn placed_bytes(def: &WeightDef, form: Form) -> u64 {
     match form {
         Form::Native => def.ty.bytes(),
+        Form::Vector if def.ty.dtype == DType::U64 => 8 * def.ty.elements(),
         Form::Vector => 4 * def.ty.elements(),
         Form::Packed => {
             let format = WeightFormat::of(def.ty.dtype).expect("resolve_weights checked formats");
@@ -256,10 +283,11 @@ fn assign_offsets(graph: &Graph, mut rows: Vec<Placement>) -> WeightPlaces {
                 files.insert((part.file, part.offset, part.bytes));
             }
             (Tier::Constant, WeightSource::Constant(values)) => {
-                let lines = places.constants.len().next_multiple_of(16);
-                places.constants.resize(lines, 0.0);
-                row.offset = 4 * places.constants.len() as u64;
-                places.constants.extend_from_slice(values);
+                row.offset = places.push_constants(values.iter().map(|value| value.to_bits()));
+            }
+            (Tier::Constant, WeightSource::Integers(values)) => {
+                let halves = |value: &u64| [*value as u32, (*value >> 32) as u32];
+                row.offset = places.push_constants(values.iter().flat_map(halves));
             }
             _ => {
                 row.offset = places.ram_bytes.next_multiple_of(WEIGHT_ALIGN_BYTES);

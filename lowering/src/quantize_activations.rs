@@ -7,7 +7,7 @@ use strata_graph::{DType, Graph, Op, Rebuild, Rebuilt, ValueId};
 /// The operand positions of `x` and of one of its weights, for a product.
 fn product_operands(op: &Op) -> Option<(usize, usize)> {
     match op {
-        Op::Matmul { .. } | Op::GatedMatmul { .. } => Some((0, 1)),
+        Op::Matmul { .. } | Op::GatedMatmul { .. } | Op::StreamMatmul { .. } => Some((0, 1)),
         Op::ExpertGated { .. } | Op::ExpertDown {} => Some((0, 2)),
         _ => None,
     }

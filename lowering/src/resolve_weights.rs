@@ -104,7 +104,7 @@ fn resolve_weight(def: &WeightDef, checkpoint: &Checkpoint<'_>) -> Result<Weight
         return Ok(same);
     };
     let mut dtype = None;
-    let mut outer = 0;
+    let mut elements: u64 = 0;
     let mut parts: Vec<Part> = Vec::new();
     for slice in slices {
         let (found, piece) = resolve_slice(def, slice, checkpoint)?;
@@ -119,12 +119,13 @@ fn resolve_weight(def: &WeightDef, checkpoint: &Checkpoint<'_>) -> Result<Weight
                 need: first.to_string(),
             })));
         }
-        outer += piece.outer;
+        elements = elements.saturating_add(piece.elements);
         piece.parts.into_iter().for_each(|part| push_merged(&mut parts, part));
     }
-    let need = u64::from(def.ty.dims().first().copied().unwrap_or(1));
-    if outer != need {
-        return Err(checkpoint.wrong_rows(def, slices, outer));
+    if elements != def.ty.elements() {
+        let rows = u64::from(def.ty.dims().first().copied().unwrap_or(1));
+        let row_elements = (def.ty.elements() / rows).max(1);
+        return Err(checkpoint.wrong_rows(def, slices, elements / row_elements));
     }
     Ok(WeightDef {
         ty: def.ty.with_dtype(dtype.unwrap_or(DType::F32)),
@@ -133,9 +134,9 @@ fn resolve_weight(def: &WeightDef, checkpoint: &Checkpoint<'_>) -> Result<Weight
     })
 }
 
-/// What one slice contributes: rows of the weight's outermost dimension, and where they are.
+/// What one slice contributes, and where it is.
 struct Piece {
-    outer: u64,
+    elements: u64,
     parts: Vec<Part>,
 }
 
@@ -212,21 +213,28 @@ fn check_bytes(
 
 /// Fits a tensor, or rows of its matrices, into a weight of type `ty`. `None` if it does not fit.
 ///
-/// A tensor with fewer dimensions than the weight is one outer slice of it: a matrix in a bank. Its
-/// dimensions are not 0 and its bytes are those of its file, see [`check_bytes`].
+/// A tensor with fewer dimensions than the weight is one outer slice of it: a matrix in a bank. One
+/// with more may have dimensions of 1, as published filters do. A slice of float rows may be a part
+/// of a weight's row. Its dimensions are not 0 and its bytes are those of its file, see
+/// [`check_bytes`].
 fn cut(ty: TensorType, slice: &TensorSlice, entry: &TensorEntry, dtype: DType) -> Option<Piece> {
     let rank = ty.dims().len();
-    if entry.dims.len() > rank || rank == 0 {
+    let mut dims = entry.dims.clone();
+    while dims.len() > rank {
+        dims.remove(dims.iter().position(|&dim| dim == 1)?);
+    }
+    if rank == 0 {
         return None;
     }
-    let mut dims = vec![1; rank - entry.dims.len()];
-    dims.extend_from_slice(&entry.dims);
+    while dims.len() < rank {
+        dims.insert(0, 1);
+    }
     let inner = dims[rank - 1];
     let row_bytes = dtype.row_bytes(inner);
     let Some((first, end)) = slice.rows else {
         let fits = dims[1..].iter().zip(&ty.dims()[1..]).all(|(a, b)| *a == u64::from(*b));
         let whole = Part { file: entry.file, offset: entry.offset, bytes: entry.bytes };
-        return fits.then(|| Piece { outer: dims[0], parts: vec![whole] });
+        return fits.then(|| Piece { elements: dims.iter().product(), parts: vec![whole] });
     };
     let (first, end) = (u64::from(first), u64::from(end));
     if rank < 2 || first >= end || end > dims[rank - 2] {
@@ -235,7 +243,11 @@ fn cut(ty: TensorType, slice: &TensorSlice, entry: &TensorEntry, dtype: DType) -
     let matrices: u64 = dims[..rank - 2].iter().product();
     let matrix_rows = dims[rank - 2];
     dims[rank - 2] = end - first;
-    let fits = dims[1..].iter().zip(&ty.dims()[1..]).all(|(a, b)| *a == u64::from(*b));
+    let part_of_row = rank == 2 && dtype.is_float() && end - first == 1;
+    let fits = dims[1..].iter().zip(&ty.dims()[1..]).all(|(a, b)| {
+        let b = u64::from(*b);
+        *a == b || part_of_row && b.is_multiple_of(*a)
+    });
     // Before the loop: it has as many turns as the file says.
     if !fits || dims[0] > u64::from(ty.dims()[0]) {
         return None;
@@ -248,7 +260,7 @@ fn cut(ty: TensorType, slice: &TensorSlice, entry: &TensorEntry, dtype: DType) -
             Part { file: entry.file, offset, bytes: (end - first) * row_bytes },
         );
     }
-    Some(Piece { outer: dims[0], parts })
+    Some(Piece { elements: dims.iter().product(), parts })
 }
 
 fn push_merged(parts: &mut Vec<Part>, part: Part) {
@@ -264,7 +276,7 @@ fn push_merged(parts: &mut Vec<Part>, part: Part) {
 fn check_products(graph: &Graph, weights: &[WeightDef]) -> Result<(), LowerError> {
     for node in graph.nodes() {
         let first_weight = match node.op {
-            Op::Matmul { .. } => 1..2,
+            Op::Matmul { .. } | Op::StreamMatmul { .. } => 1..2,
             Op::ExpertMlp { .. } => 3..6,
             _ => continue,
         };
@@ -276,6 +288,11 @@ fn check_products(graph: &Graph, weights: &[WeightDef]) -> Result<(), LowerError
                 false => (32, "a multiple of 32 for quantised weights"),
             };
             check_multiple(node.name, "the inner dimension", ty.last_dim(), (lanes, need))?;
+            if let (Op::StreamMatmul { .. }, false) = (node.op, ty.dtype.is_float()) {
+                // Each stream of a row starts a span of 8-bit activations.
+                let need = (256, "a multiple of 256 for quantised weights of streams");
+                check_multiple(node.name, "the inner dimension", ty.last_dim(), need)?;
+            }
             if let Op::ExpertMlp { .. } = node.op {
                 let rows = ty.dims()[1];
                 check_multiple(node.name, "rows of an expert", rows, (16, "a multiple of 16"))?;

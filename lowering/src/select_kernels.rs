@@ -1,5 +1,7 @@
 //! Each node gets a kernel and the list of its arguments.
 
+mod hybrid;
+
 use strata_graph::{
     Activation, Graph, Node, NodeId, Op, Pairing, StateId, Table, ValueId, WeightId,
 };
@@ -15,7 +17,7 @@ use crate::compute_lifetimes::window_name;
 use crate::error::LowerError;
 use crate::place_experts::Form;
 use crate::report::PassReport;
-use crate::states::{Paging, StatePlaces};
+use crate::states::{Paging, StateForm, StatePlaces};
 
 /// Windows of at most this many rows are bound by reading weights.
 pub(crate) const FEW_ROWS: u32 = 8;
@@ -31,6 +33,10 @@ pub enum Operand {
     Tokens,
     Positions,
     Slots,
+    /// Numbers of the rows among those of their sequence.
+    Offsets,
+    CommitSlots,
+    CommitRows,
     LogitRows,
     PageTable,
     Value(ValueId),
@@ -81,6 +87,7 @@ fn act_of(act: Activation) -> Act {
     match act {
         Activation::Silu => Act::Silu,
         Activation::Gelu => Act::GeluTanh,
+        Activation::Sigmoid => Act::Sigmoid,
     }
 }
 
@@ -107,6 +114,26 @@ impl Selector<'_> {
                 Err(self.no_kernel(node, "a mul as the only reader of its result"))
             }
             Op::ExpertMlp { .. } => Err(self.no_kernel(node, "split_experts before it")),
+            Op::StreamRepeat { .. }
+            | Op::StreamConcat { .. }
+            | Op::StreamMatmul { .. }
+            | Op::GroupRmsNorm { .. }
+            | Op::ScaledSilu { .. }
+            | Op::HcRead { .. }
+            | Op::HcWrite { .. }
+            | Op::GatedHeadNorm { .. }
+            | Op::GatedAdd {}
+            | Op::NgramEmbed {}
+            | Op::NgramGate { .. } => Ok(self.streams(node)),
+            Op::Conv1d { .. }
+            | Op::GatedDelta { .. }
+            | Op::NgramRows { .. }
+            | Op::ShiftRows {}
+            | Op::ReadTail { .. } => Ok(self.recurrent(node)),
+            Op::BlockKeys { .. }
+            | Op::BlockScores { .. }
+            | Op::BlockTop { .. }
+            | Op::SparseAttention { .. } => Ok(self.sparse(node)),
             _ => Ok(self.rows(node)),
         }
     }
@@ -207,7 +234,7 @@ impl Selector<'_> {
                 let epilogue = Epilogue { bias, residual };
                 // The step operand already counts the right rows.
                 let logits = false;
-                KernelSpec::Matmul(Matmul { format, n, k, rows, epilogue, logits })
+                KernelSpec::Matmul(Matmul { format, n, k, rows, times: 1, epilogue, logits })
             }
             _ => unreachable!("choose sends only products here"),
         };
@@ -230,6 +257,8 @@ impl Selector<'_> {
                     scale: F32::from(scale),
                     window,
                     quantize,
+                    first: self.first(state),
+                    selection: None,
                 });
                 let queries = Operand::Value(node.operands[0]);
                 let sequence = [Operand::Positions, Operand::Slots, Operand::PageTable];
@@ -247,6 +276,7 @@ impl Selector<'_> {
                     norm_eps: norm.then(|| F32::from(eps)),
                     rope_dims: dims.into(),
                     adjacent: pairing == Pairing::Adjacent,
+                    first: self.first(state),
                 });
                 let mut operands: Vec<Operand> =
                     node.operands[1..5].iter().map(|&v| Operand::Value(v)).collect();
@@ -264,8 +294,15 @@ impl Selector<'_> {
     /// The state behind a version of it, and the layout of its pages.
     fn cache(&self, version: ValueId) -> (StateId, KvLayout) {
         let state = self.graph.state_of(version).expect("verify: state operands are states");
-        let layout = self.states.of_state[state].layout;
-        (state, layout.expect("attention reads states that grow"))
+        let StateForm::Pages(layout) = self.states.of_state[state].form else {
+            unreachable!("verify: attention reads states that grow")
+        };
+        (state, layout)
+    }
+
+    /// The first position that the state stores.
+    fn first(&self, state: StateId) -> u32 {
+        self.graph.states()[state].first
     }
 
     fn experts(&self, node: &Node<'_>) -> Result<KernelChoice, LowerError> {

@@ -1,7 +1,9 @@
 //! Sizes and places of states and of the step block: fixed by the configuration, not by a window.
 
-use strata_graph::{Graph, Id, StateId, StateKind, Table};
+use strata_graph::{Graph, Id, Op, StateId, StateKind, Table, WindowKind};
 use strata_kernels::ops::kv::{KvKind, KvLayout};
+use strata_kernels::ops::slots::SlotLayout;
+use strata_kernels::spec::DeltaFactors;
 
 use crate::config::{Config, KvElement};
 use crate::error::LowerError;
@@ -50,7 +52,16 @@ pub struct StatePlace {
     /// Of all pages or slots.
     pub bytes: u64,
     pub token_bytes: u64,
-    pub layout: Option<KvLayout>,
+    pub form: StateForm,
+}
+
+/// How kernels find a row or a value of a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateForm {
+    /// Pages of positions; a state without values holds keys only.
+    Pages(KvLayout),
+    /// A value a slot, then its pending rows.
+    Slots { layout: SlotLayout, value_bytes: u64 },
 }
 
 /// Where all states lie.
@@ -62,42 +73,119 @@ pub struct StatePlaces {
     pub token_bytes: u64,
 }
 
-/// Lays out the states of `graph`: pages for those that grow, one value a slot for the others.
-pub fn place_states(graph: &Graph, config: &Config, paging: &Paging) -> StatePlaces {
-    let kind = match config.kv.element {
-        KvElement::F32 => KvKind::F32,
-        KvElement::F16 => KvKind::F16,
-        KvElement::Int8 => KvKind::Int8,
-    };
+/// Lays out the states of `graphs`: pages for those that grow, one value a slot for the others.
+///
+/// Behind each value there is room for the rows of the largest verify window, which a commit
+/// applies; states that only draft windows change have none.
+pub fn place_states(graphs: &[Graph], config: &Config, paging: &Paging) -> StatePlaces {
     let mut places = StatePlaces { of_state: Table::new(), bytes: 0, token_bytes: 0 };
-    for def in graph.states().values() {
-        let (stride_bytes, count, layout) = match def.kind {
+    let verify_rows = verify_rows(graphs);
+    for (id, def) in graphs[0].states().iter() {
+        let (stride_bytes, count, form) = match def.kind {
             StateKind::Append => {
-                let dims = def.row.dims();
-                let layout = KvLayout {
-                    kind,
-                    kv_heads: dims[0] as usize,
-                    head_dim: def.row.last_dim() as usize,
-                    page_tokens: paging.page_tokens as usize,
-                };
-                (layout.page_bytes() as u64, paging.pages, Some(layout))
+                let layout = pages_of(graphs, id, config, paging);
+                (layout.page_bytes() as u64, paging.pages, StateForm::Pages(layout))
             }
-            StateKind::Recurrent => (def.row.bytes(), paging.slots, None),
-            StateKind::Tail(rows) => (def.row.bytes() * u64::from(rows), paging.slots, None),
+            StateKind::Recurrent | StateKind::Tail(_) => {
+                let rows = if def.seed.is_some() { 0 } else { verify_rows };
+                let form = slots_of(graphs, id, rows.into());
+                let StateForm::Slots { layout, .. } = form else { unreachable!("made as slots") };
+                (layout.stride_bytes, paging.slots, form)
+            }
         };
         let stride_bytes = stride_bytes.next_multiple_of(64);
-        let token_bytes = layout.map_or(0, |_| stride_bytes / u64::from(paging.page_tokens));
+        let token_bytes = match form {
+            StateForm::Pages(_) => stride_bytes / u64::from(paging.page_tokens),
+            StateForm::Slots { .. } => 0,
+        };
         let bytes = stride_bytes * u64::from(count);
         let offset = places.bytes;
-        places.of_state.push(StatePlace { offset, stride_bytes, bytes, token_bytes, layout });
+        places.of_state.push(StatePlace { offset, stride_bytes, bytes, token_bytes, form });
         places.bytes += bytes;
         places.token_bytes += token_bytes * u64::from(paging.slots);
     }
     debug_assert_eq!(
         places.of_state.keys().map(Id::index).max().map_or(0, |m| m + 1),
-        graph.states().len()
+        graphs[0].states().len()
     );
     places
+}
+
+/// Rows of the largest window of `kind`, 0 if there is none.
+pub fn largest_window(graphs: &[Graph], kind: WindowKind) -> u32 {
+    let of_kind = graphs.iter().filter(|graph| graph.window.kind == kind);
+    of_kind.map(|graph| graph.window.rows).max().unwrap_or(0)
+}
+
+fn verify_rows(graphs: &[Graph]) -> u32 {
+    largest_window(graphs, WindowKind::Verify)
+}
+
+fn pages_of(graphs: &[Graph], id: StateId, config: &Config, paging: &Paging) -> KvLayout {
+    let def = &graphs[0].states()[id];
+    let keys_only = def.every > 1;
+    let kind = match config.kv.element {
+        KvElement::F32 => KvKind::F32,
+        // A pooled key decides what is read at all, and there are few of them.
+        KvElement::Int8 if keys_only => KvKind::F16,
+        KvElement::F16 => KvKind::F16,
+        KvElement::Int8 => KvKind::Int8,
+    };
+    let tokens = (paging.page_tokens / def.every) as usize;
+    let head_dim = def.row.last_dim() as usize;
+    if keys_only {
+        return KvLayout::keys_only(kind, head_dim, tokens);
+    }
+    let layout = KvLayout::new(kind, def.row.dims()[0] as usize, head_dim, tokens);
+    match selected_block(graphs, id) {
+        Some(block) => layout.grouped(usize::from(block)),
+        None => layout,
+    }
+}
+
+/// Positions that are read together where an op reads some blocks of the state only.
+fn selected_block(graphs: &[Graph], id: StateId) -> Option<u16> {
+    let of_state = |graph: &Graph| {
+        graph.nodes().find_map(|node| match *node.op {
+            Op::SparseAttention { block, .. } if graph.state_of(node.operands[1]) == Some(id) => {
+                Some(block)
+            }
+            _ => None,
+        })
+    };
+    graphs.iter().find_map(of_state)
+}
+
+fn slots_of(graphs: &[Graph], id: StateId, pending_rows: u64) -> StateForm {
+    let def = &graphs[0].states()[id];
+    let row_bytes = def.row.bytes();
+    match def.kind {
+        StateKind::Tail(rows) => {
+            let rows = u64::from(rows);
+            let layout = SlotLayout::tail(rows, row_bytes, pending_rows);
+            StateForm::Slots { layout, value_bytes: rows * row_bytes }
+        }
+        _ => {
+            let layout = SlotLayout::new(row_bytes, factor_bytes(graphs, id), pending_rows);
+            StateForm::Slots { layout, value_bytes: row_bytes }
+        }
+    }
+}
+
+/// Bytes of what a delta rule saves of a row: its key, its change and its decay.
+fn factor_bytes(graphs: &[Graph], id: StateId) -> u64 {
+    let of_state = |graph: &Graph| {
+        graph.nodes().find_map(|node| match *node.op {
+            Op::GatedDelta { key_heads, value_heads, head_dim, .. }
+                if graph.state_of(node.operands[0]) == Some(id) =>
+            {
+                let heads = (key_heads.into(), value_heads.into());
+                Some(DeltaFactors::new(heads.0, heads.1, head_dim.into()).bytes())
+            }
+            _ => None,
+        })
+    };
+    graphs.iter().find_map(of_state).unwrap_or(0)
 }
 
 /// Byte offsets of the arrays of the step block; all are `u32`.
@@ -108,6 +196,9 @@ pub struct StepLayout {
     pub slots: u32,
     pub logit_rows: u32,
     pub page_table: u32,
+    pub offsets: u32,
+    pub commit_slots: u32,
+    pub commit_rows: u32,
     pub bytes: u32,
     pub max_rows: u32,
     pub max_logit_rows: u32,
@@ -124,8 +215,24 @@ impl StepLayout {
         let positions = tokens + lines(max_rows);
         let slots = positions + lines(max_rows);
         let logit_rows = slots + lines(max_rows);
-        let page_table = logit_rows + lines(max_logit_rows);
+        let offsets = logit_rows + lines(max_logit_rows);
+        let commit_slots = offsets + lines(max_rows);
+        let commit_rows = commit_slots + lines(paging.slots);
+        // Last, since it is by far the largest.
+        let page_table = commit_rows + lines(paging.slots);
         let bytes = page_table + lines(paging.pages);
-        Self { tokens, positions, slots, logit_rows, page_table, bytes, max_rows, max_logit_rows }
+        Self {
+            tokens,
+            positions,
+            slots,
+            logit_rows,
+            page_table,
+            offsets,
+            commit_slots,
+            commit_rows,
+            bytes,
+            max_rows,
+            max_logit_rows,
+        }
     }
 }

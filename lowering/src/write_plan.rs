@@ -7,17 +7,19 @@ use strata_kernels::ops::kv::KvKind;
 use strata_kernels::{CompiledKernel, KernelSpec, Target};
 use strata_plan::PlanImage;
 use strata_plan::layout::{
-    Arg, Command, Device, File, Kernel, Model, NONE, Part, Provenance, Run, Schedule, Space, State,
-    Target as TargetRow, Weight, cpu_feature, device, opcode, schedule, space, state, text, tier,
+    Arg, Command, Device, File, Kernel, Model, NONE, Output, Part, Provenance, Run, Schedule,
+    Space, State, Target as TargetRow, Weight, cpu_feature, device, opcode, schedule, space, state,
+    text, tier,
 };
 
 use crate::config::{Config, CpuDevice};
-use crate::emit_schedule::{WindowSchedule, space_row};
+use crate::emit_commit::Commit;
+use crate::emit_schedule::{WindowOutput, WindowSchedule, space_row};
 use crate::input::{FileEntry, ModelFacts};
 use crate::load_weights::LoadPiece;
 use crate::place_experts::{Tier, WeightPlaces};
 use crate::report::PassReport;
-use crate::states::{Paging, StatePlaces, StepLayout};
+use crate::states::{Paging, StateForm, StatePlaces, StepLayout};
 
 /// A window and all that was made for it.
 #[derive(Debug)]
@@ -37,6 +39,7 @@ pub struct PlanParts<'a> {
     /// The graph as it was given, for one window.
     pub base: &'a Graph,
     pub windows: &'a [FinalWindow],
+    pub commits: &'a [Commit],
     pub weights: &'a WeightPlaces,
     pub pieces: &'a [Vec<LoadPiece>],
     pub states: &'a StatePlaces,
@@ -60,6 +63,9 @@ pub fn write_plan(parts: &PlanParts<'_>) -> (PlanImage, PassReport) {
     write_states(&mut image, parts);
     for window in parts.windows {
         write_window(&mut image, window, &rows);
+    }
+    if !parts.commits.is_empty() {
+        write_commit(&mut image, parts, &rows);
     }
     write_texts(&mut image, parts);
     write_model(&mut image, parts);
@@ -112,7 +118,7 @@ fn write_files_and_spaces(image: &mut PlanImage, parts: &PlanParts<'_>) {
             reserved2: 0,
         });
     }
-    image.constants.clone_from(&parts.weights.constants);
+    image.constants = parts.weights.constants.iter().map(|&word| f32::from_bits(word)).collect();
     let own = [
         (space_row::WEIGHTS, space::WEIGHTS, "weights", parts.weights.ram_bytes),
         (space_row::ARENA, space::ARENA, "arena", arena_bytes(parts)),
@@ -230,12 +236,17 @@ fn write_states(image: &mut PlanImage, parts: &PlanParts<'_>) {
             StateKind::Recurrent => (state::RECURRENT, 0),
             StateKind::Tail(rows) => (state::TAIL, rows),
         };
-        let element = match place.layout.map(|layout| layout.kind) {
-            Some(KvKind::F32) => "f32",
-            Some(KvKind::F16) => "f16",
-            Some(KvKind::Int8) => "i8",
-            None => def.row.dtype.name(),
+        let (element, slots) = match place.form {
+            StateForm::Pages(layout) => match layout.kind {
+                KvKind::F32 => ("f32", None),
+                KvKind::F16 => ("f16", None),
+                KvKind::Int8 => ("i8", None),
+            },
+            StateForm::Slots { layout, value_bytes } => {
+                (def.row.dtype.name(), Some((layout, value_bytes)))
+            }
         };
+        let pending = slots.filter(|(layout, _)| layout.pending_stride_bytes > 0);
         let name = image.name(&def.name);
         let dtype = image.name(element);
         image.states.push(State {
@@ -244,11 +255,16 @@ fn write_states(image: &mut PlanImage, parts: &PlanParts<'_>) {
             dtype,
             tail_rows,
             space: space_row::STATES,
-            reserved: 0,
+            seed: def.seed.map_or(NONE, |seed| narrow(seed.index())),
             offset: place.offset,
             stride_bytes: place.stride_bytes,
             token_bytes: place.token_bytes,
             row: four(def.row.dims()),
+            value_bytes: slots.map_or(0, |(_, value_bytes)| value_bytes),
+            pending_bytes: pending.map_or(0, |(layout, _)| layout.pending_bytes),
+            pending_stride_bytes: pending.map_or(0, |(layout, _)| layout.pending_stride_bytes),
+            every: def.every,
+            first: def.first,
         });
     }
 }
@@ -273,7 +289,9 @@ fn write_window(image: &mut PlanImage, window: &FinalWindow, rows: &BTreeMap<Ker
     let kind = match graph.window.kind {
         WindowKind::Prefill => schedule::PREFILL,
         WindowKind::Verify => schedule::VERIFY,
+        WindowKind::Draft => schedule::DRAFT,
     };
+    let outputs = write_outputs(image, &made.outputs);
     image.schedules.push(Schedule {
         device: 0,
         kind,
@@ -285,7 +303,58 @@ fn write_window(image: &mut PlanImage, window: &FinalWindow, rows: &BTreeMap<Ker
         bytes: made.bytes,
         flops: made.flops,
         arena_bytes: window.arena_bytes,
-        reserved: 0,
+        outputs,
+    });
+}
+
+fn write_outputs(image: &mut PlanImage, outputs: &[WindowOutput]) -> Run {
+    let first = image.outputs.len();
+    for output in outputs {
+        let arg = narrow(image.args.len());
+        image.args.push(output.place);
+        let name = image.name(&output.name);
+        let dtype = image.name(output.ty.dtype.name());
+        image.outputs.push(Output {
+            name,
+            dtype,
+            arg,
+            rank: narrow(output.ty.dims().len()),
+            dims: four(output.ty.dims()),
+            bytes: output.ty.bytes(),
+            reserved: 0,
+        });
+    }
+    Run::of(first..image.outputs.len())
+}
+
+fn write_commit(image: &mut PlanImage, parts: &PlanParts<'_>, rows: &BTreeMap<KernelSpec, u32>) {
+    let first = image.commands.len();
+    for commit in parts.commits {
+        let first_arg = image.args.len();
+        image.args.extend_from_slice(&commit.args);
+        image.commands.push(Command {
+            opcode: opcode::LAUNCH,
+            stream: 0,
+            row: rows[&commit.spec],
+            args: Run::of(first_arg..image.args.len()),
+            grid: [0; 3],
+        });
+        let name = image.name(&parts.base.states()[commit.state].name);
+        let op = image.name("commit");
+        image.provenance.push(Provenance { node: NONE, name, op, reserved: 0 });
+    }
+    image.schedules.push(Schedule {
+        device: 0,
+        kind: schedule::COMMIT,
+        rows: 0,
+        logit_rows: 0,
+        commands: Run::of(first..image.commands.len()),
+        logits: NONE,
+        launches: narrow(parts.commits.len()),
+        outputs: Run { first: 0, count: 0 },
+        bytes: 0,
+        flops: 0,
+        arena_bytes: 0,
     });
 }
 
@@ -299,6 +368,12 @@ fn write_texts(image: &mut PlanImage, parts: &PlanParts<'_>) {
         let name = format!("final {}", crate::compute_lifetimes::window_name(&window.graph));
         image.text(text::GRAPH, &name, &window.graph.to_string());
     }
+}
+
+/// Rows of the largest window of `kind`, 0 if there is none.
+fn largest(parts: &PlanParts<'_>, kind: WindowKind) -> u32 {
+    let of_kind = parts.windows.iter().filter(|window| window.graph.window.kind == kind);
+    of_kind.map(|window| window.graph.window.rows).max().unwrap_or(0)
 }
 
 fn write_model(image: &mut PlanImage, parts: &PlanParts<'_>) {
@@ -333,10 +408,15 @@ fn write_model(image: &mut PlanImage, parts: &PlanParts<'_>) {
         step_slots: step.slots,
         step_logit_rows: step.logit_rows,
         step_page_table: step.page_table,
+        step_offsets: step.offsets,
+        step_commit_slots: step.commit_slots,
+        step_commit_rows: step.commit_rows,
+        verify_rows: largest(parts, WindowKind::Verify),
+        draft_rows: largest(parts, WindowKind::Draft),
         step_bytes: step.bytes,
         stop_tokens: Run::of(first..image.tokens.len()),
         parameters: parts.base.weights().values().map(parameters).sum(),
-        reserved: [0; 6],
+        reserved: 0,
     };
 }
 

@@ -30,6 +30,10 @@ pub enum ModelError {
         rows: u32,
         logit_rows: u32,
     },
+    /// A draft window of a model that has no draft head.
+    NoDraft {
+        model: String,
+    },
     /// The definition passes all checks and still gives an ill-typed node.
     Node {
         node: String,
@@ -85,6 +89,10 @@ impl fmt::Display for ModelError {
                 f,
                 "a window of {rows} rows with {logit_rows} rows of logits: needs at least 1 row \
                  and between 1 and {rows} rows of logits"
+            ),
+            Self::NoDraft { model } => write!(
+                f,
+                "{model} has no draft head: needs the field `draft`, or windows of other kinds only"
             ),
             Self::Node { node, error } => write!(f, "node {node}: {error}"),
             Self::Open(error) => write!(f, "{error}"),

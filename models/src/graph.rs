@@ -1,43 +1,94 @@
 //! From a definition to a graph: embedding, layers, head.
 
-use std::collections::BTreeMap;
+use strata_graph::{Graph, Op, ValueId, Window, WindowKind};
 
-use strata_graph::{
-    DType, Graph, GraphBuilder, Op, StateDef, StateKind, TensorType, ValueId, WeightDef,
-    WeightSource, Window,
-};
-
+use crate::builder::Build;
 use crate::error::ModelError;
+use crate::hyper_connection::{self, Module};
 use crate::limits;
-use crate::rope::inverse_frequencies;
-use crate::schema::{Attention, Block, Mlp, ModelDef};
-use crate::weights::{Role, WeightKey, graph_name, node_name, source};
-use crate::{attention, head, mlp, moe};
+use crate::schema::{Attention, Block, Draft, Mlp, ModelDef, Residual};
+use crate::weights::{Role, node_name};
+use crate::{attention, gated_delta, head, mlp, moe, mtp, ngram};
 
 /// The graph that `def` computes for one window, in base ops; passes fuse later.
 ///
-/// Weights are [`WeightSource::Named`] and [`DType::Unresolved`]; inverse frequencies are constants.
-/// The output is the logits, f32 `[logit_rows, vocab]`.
+/// Weights are [`strata_graph::WeightSource::Named`] and [`strata_graph::DType::Unresolved`], but
+/// for inverse frequencies and the numbers of an n-gram hash, which are constants. All windows of a
+/// definition declare the same weights and states in the same order, whether they use them or not.
+///
+/// The first output is the logits, f32 `[logit_rows, vocab]`; then come the experts that each layer
+/// chose, u32 `[rows, top_k]`. A draft window computes the draft head: its logits are those of the
+/// token after the row's.
 ///
 /// # Errors
-/// [`ModelError::Field`] or [`ModelError::Window`] for sizes that do not fit.
+/// [`ModelError::Field`] or [`ModelError::Window`] for sizes that do not fit, and
+/// [`ModelError::NoDraft`] for a draft window of a model without a draft head.
 pub fn build(def: &ModelDef, window: Window) -> Result<Graph, ModelError> {
     limits::check(def)?;
-    let Window { rows, logit_rows, .. } = window;
+    let Window { kind, rows, logit_rows } = window;
     if rows == 0 || logit_rows == 0 || logit_rows > rows {
         return Err(ModelError::Window { rows, logit_rows });
     }
     let mut build = Build::new(def, window);
-    build.rope_angles()?;
-    let table = build.weight(Role::TokenEmbd, 0, &[def.vocab, def.hidden]);
-    let embed = Op::Embed { scale: def.embed_scale };
-    let mut x = build.push(embed, &[table], node_name(Role::TokenEmbd, 0))?;
-    for layer in 0..def.layers {
-        x = block(&mut build, layer, x)?;
+    match (&def.draft, kind) {
+        (None, WindowKind::Draft) => return Err(ModelError::NoDraft { model: def.name.clone() }),
+        (None, _) => trunk(&mut build)?,
+        (Some(Draft::Mtp(head)), _) => {
+            // What is declared, and in which order, follows from what both kinds of window use.
+            let one = Window { kind: WindowKind::Verify, rows: 1, logit_rows: 1 };
+            let mut both = Build::new(def, one);
+            trunk(&mut both)?;
+            mtp::draft(&mut both, head)?;
+            build.declare(both);
+            match kind {
+                WindowKind::Draft => mtp::draft(&mut build, head)?,
+                _ => trunk(&mut build)?,
+            }
+        }
     }
-    let logits = head::head(&mut build, x)?;
-    build.graph.output(logits);
-    Ok(build.graph.finish())
+    Ok(build.finish())
+}
+
+/// All layers and the head; then what a draft head keeps of the window's rows.
+fn trunk(build: &mut Build<'_>) -> Result<(), ModelError> {
+    let def = build.def;
+    for block in &def.blocks {
+        build.angles_of(block)?;
+    }
+    let embedded = embed(build)?;
+    let mut x = embedded;
+    if let Residual::HyperConnections { streams, .. } = def.residual {
+        x = build.push(Op::StreamRepeat { streams }, &[x], "residual".into())?;
+    }
+    for layer in 0..def.layers {
+        x = self::layer(build, layer, x)?;
+    }
+    if let Some(Draft::Mtp(head)) = &def.draft {
+        mtp::keep(build, head, (embedded, x))?;
+    }
+    let logits = head::head(build, x, Module::Output)?;
+    build.logits(logits);
+    Ok(())
+}
+
+/// The window's tokens, `[rows, hidden]`.
+pub(crate) fn embed(build: &mut Build<'_>) -> Result<ValueId, ModelError> {
+    let table = build.weight(Role::TokenEmbd, 0, &[build.def.vocab, build.def.hidden]);
+    let op = Op::Embed { scale: build.def.embed_scale };
+    build.push(op, &[table], node_name(Role::TokenEmbd, 0))
+}
+
+/// One layer on the residual, `[rows, streams * hidden]`.
+pub(crate) fn layer(build: &mut Build<'_>, layer: u32, x: ValueId) -> Result<ValueId, ModelError> {
+    let def = build.def;
+    let x = match &def.ngram {
+        Some(ngram) if ngram.layer == layer => ngram::add(build, ngram, x)?,
+        _ => x,
+    };
+    match def.residual {
+        Residual::Plain => plain(build, layer, x),
+        Residual::HyperConnections { .. } => connected(build, layer, x),
+    }
 }
 
 /// `x += attention(norm(x)); x += mlp(norm(x))`, with the results normed first if the block says so.
@@ -46,169 +97,59 @@ pub fn build(def: &ModelDef, window: Window) -> Result<Graph, ModelError> {
 /// |---|---|---|
 /// | `x` | `[rows, hidden]` | f32 |
 /// | result | `[rows, hidden]` | f32 |
-fn block(build: &mut Build<'_>, layer: u32, x: ValueId) -> Result<ValueId, ModelError> {
+fn plain(build: &mut Build<'_>, layer: u32, x: ValueId) -> Result<ValueId, ModelError> {
     let Block { attention, post_norms, mlp, .. } = build.def.block(layer);
     let normed = build.norm(Role::AttnNorm, layer, x)?;
-    let Attention::Gqa(gqa) = attention;
-    let mut y = attention::gqa(build, layer, gqa, normed)?;
+    let mut y = attend(build, layer, attention, normed)?;
     if *post_norms {
         y = build.norm(Role::PostAttnNorm, layer, y)?;
     }
     let x = build.push(Op::Add {}, &[x, y], format!("blk.{layer}.attn_residual"))?;
     let before = if *post_norms { Role::FfnNormBetween } else { Role::FfnNorm };
     let normed = build.norm(before, layer, x)?;
-    let mut y = match mlp {
-        Mlp::Gated(gated) => mlp::gated_mlp(build, layer, gated, normed)?,
-        Mlp::Moe(moe) => moe::moe(build, layer, moe, normed)?,
-    };
+    let mut y = feed_forward(build, layer, mlp, normed)?;
     if *post_norms {
         y = build.norm(Role::PostFfnNorm, layer, y)?;
     }
     build.push(Op::Add {}, &[x, y], format!("blk.{layer}.ffn_residual"))
 }
 
-/// A product with a weight of the layer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Linear {
-    pub role: Role,
-    /// Width of the result.
-    pub out: u32,
-    pub bias: Option<Role>,
+/// The same with a hyper-connection around each of the two.
+///
+/// | value | shape | dtype |
+/// |---|---|---|
+/// | `x` | `[rows, streams * hidden]` | f32 |
+/// | result | `[rows, streams * hidden]` | f32 |
+fn connected(build: &mut Build<'_>, layer: u32, x: ValueId) -> Result<ValueId, ModelError> {
+    let Block { attention, mlp, .. } = build.def.block(layer);
+    let read = hyper_connection::read(build, Module::Attn(layer), x)?;
+    let y = attend(build, layer, attention, read.x)?;
+    let x = hyper_connection::write(build, Module::Attn(layer), (x, read), y)?;
+    let read = hyper_connection::read(build, Module::Ffn(layer), x)?;
+    let y = feed_forward(build, layer, mlp, read.x)?;
+    hyper_connection::write(build, Module::Ffn(layer), (x, read), y)
 }
 
-/// A graph in the making and what the blocks share: weights by name, rope angles by block.
-pub(crate) struct Build<'m> {
-    pub def: &'m ModelDef,
-    graph: GraphBuilder,
-    weights: BTreeMap<String, ValueId>,
-    /// One entry for each run of `def.blocks`.
-    angles: Vec<ValueId>,
+fn attend(
+    build: &mut Build<'_>,
+    layer: u32,
+    attention: &Attention,
+    x: ValueId,
+) -> Result<ValueId, ModelError> {
+    match attention {
+        Attention::Gqa(gqa) => attention::gqa(build, layer, gqa, x),
+        Attention::GatedDelta(delta) => gated_delta::gated_delta(build, layer, delta, x),
+    }
 }
 
-impl<'m> Build<'m> {
-    fn new(def: &'m ModelDef, window: Window) -> Self {
-        Self {
-            def,
-            graph: GraphBuilder::new(def.name.clone(), window, "model"),
-            weights: BTreeMap::new(),
-            angles: Vec::new(),
-        }
-    }
-
-    /// Appends a node with one result.
-    pub fn push(
-        &mut self,
-        op: Op,
-        operands: &[ValueId],
-        name: String,
-    ) -> Result<ValueId, ModelError> {
-        Ok(self.push_all(op, operands, name)?[0])
-    }
-
-    /// Appends a node.
-    pub fn push_all(
-        &mut self,
-        op: Op,
-        operands: &[ValueId],
-        name: String,
-    ) -> Result<Vec<ValueId>, ModelError> {
-        self.graph
-            .push(op, operands, name.as_str())
-            .map_err(|error| ModelError::Node { node: name, error })
-    }
-
-    /// The value of a weight of shape `dims`, outermost first; the same role and layer give the
-    /// same value.
-    pub fn weight(&mut self, role: Role, layer: u32, dims: &[u32]) -> ValueId {
-        self.weight_with(role, layer, dims, false)
-    }
-
-    fn weight_with(&mut self, role: Role, layer: u32, dims: &[u32], add_one: bool) -> ValueId {
-        let name = graph_name(role, layer);
-        if let Some(&value) = self.weights.get(&name) {
-            return value;
-        }
-        let value = self.graph.weight(WeightDef {
-            name: name.clone(),
-            ty: TensorType::new(DType::Unresolved, dims),
-            source: source(&self.def.weights, WeightKey { role, layer, dims }),
-            add_one,
-        });
-        self.weights.insert(name, value);
-        value
-    }
-
-    /// The gains of a norm over `width` elements.
-    pub fn gain(&mut self, role: Role, layer: u32, width: u32) -> ValueId {
-        self.weight_with(role, layer, &[width], self.def.norm.zero_centred())
-    }
-
-    /// RMS norm over the hidden dimension.
-    pub fn norm(&mut self, role: Role, layer: u32, x: ValueId) -> Result<ValueId, ModelError> {
-        let gain = self.gain(role, layer, self.def.hidden);
-        let op = Op::RmsNorm { eps: self.def.norm.eps() };
-        self.push(op, &[x, gain], node_name(role, layer))
-    }
-
-    /// `x w^T`, plus a bias if the product has one. The weight is `[out, width of x]`.
-    pub fn linear(
-        &mut self,
-        layer: u32,
-        linear: Linear,
-        x: ValueId,
-    ) -> Result<ValueId, ModelError> {
-        let width = self.graph.ty(x).last_dim();
-        let weight = self.weight(linear.role, layer, &[linear.out, width]);
-        let mut operands = vec![x, weight];
-        if let Some(bias) = linear.bias {
-            operands.push(self.weight(bias, layer, &[linear.out]));
-        }
-        let op = Op::Matmul { bias: linear.bias.is_some(), residual: false };
-        self.push(op, &operands, node_name(linear.role, layer))
-    }
-
-    /// The keys and values of a layer, as the window begins with them.
-    pub fn kv(&mut self, layer: u32, kv_heads: u16, head_dim: u16) -> ValueId {
-        self.graph.state(StateDef {
-            name: format!("kv.{layer}"),
-            kind: StateKind::Append,
-            row: TensorType::new(DType::F32, &[kv_heads.into(), head_dim.into()]),
-        })
-    }
-
-    /// The rope angles of the layer's block, f32 `[rows, dims]`.
-    pub fn angles(&self, layer: u32) -> ValueId {
-        self.angles[self.def.block_index(layer)]
-    }
-
-    /// One node for each distinct set of frequencies.
-    fn rope_angles(&mut self) -> Result<(), ModelError> {
-        let mut made: Vec<(Vec<f32>, ValueId)> = Vec::new();
-        for block in &self.def.blocks {
-            let Attention::Gqa(gqa) = &block.attention;
-            let frequencies = inverse_frequencies(&gqa.rope, gqa.head_dim);
-            let known = made.iter().find(|(set, _)| *set == frequencies).map(|&(_, value)| value);
-            let value = match known {
-                Some(value) => value,
-                None => {
-                    let value = self.angles_of(made.len(), &frequencies)?;
-                    made.push((frequencies, value));
-                    value
-                }
-            };
-            self.angles.push(value);
-        }
-        Ok(())
-    }
-
-    fn angles_of(&mut self, index: usize, frequencies: &[f32]) -> Result<ValueId, ModelError> {
-        let pairs = u16::try_from(frequencies.len()).expect("half of a u16 of dimensions");
-        let weight = self.graph.weight(WeightDef {
-            name: format!("rope_frequencies.{index}"),
-            ty: TensorType::new(DType::F32, &[pairs.into()]),
-            source: WeightSource::Constant(frequencies.to_vec()),
-            add_one: false,
-        });
-        self.push(Op::RopeAngles { dims: 2 * pairs }, &[weight], format!("rope_angles.{index}"))
+fn feed_forward(
+    build: &mut Build<'_>,
+    layer: u32,
+    mlp: &Mlp,
+    x: ValueId,
+) -> Result<ValueId, ModelError> {
+    match mlp {
+        Mlp::Gated(gated) => mlp::gated_mlp(build, layer, gated, x),
+        Mlp::Moe(moe) => moe::moe(build, layer, moe, x),
     }
 }

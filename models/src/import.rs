@@ -10,7 +10,7 @@ use strata_formats::{Checkpoint, Kind};
 
 use crate::error::ModelError;
 use crate::limits;
-use crate::schema::{Act, Bias, ModelDef, Pairs};
+use crate::schema::{Act, Bias, ModelDef, OutputGate, Pairs, Projections, ValueHeads};
 
 /// What the members of a family have in common and their metadata does not say.
 #[derive(Debug)]
@@ -25,6 +25,7 @@ struct Family {
     qk_norm: bool,
     act: Act,
     gemma: Option<Gemma>,
+    hybrid: Option<Hybrid>,
     /// Keys that published configurations of the family leave out, and what that means.
     hf_defaults: &'static [(&'static str, f64)],
 }
@@ -38,6 +39,22 @@ struct Gemma {
     local_theta: f64,
 }
 
+/// Delta-rule layers between gated attention layers, zero-centred gains in published files, and
+/// shared experts.
+#[derive(Clone, Copy, Debug)]
+struct Hybrid {
+    /// Of GGUF files; published ones are grouped.
+    gguf_order: ValueHeads,
+    /// Of GGUF files; published ones say it.
+    gguf_gate: OutputGate,
+    projections: Projections,
+    /// Parts of tensor names that GGUF files of the family spell otherwise.
+    gguf_renamed: &'static [(&'static str, &'static str)],
+}
+
+/// Every so many layers of a hybrid model one has attention, if its files do not say.
+const FULL_ATTENTION_INTERVAL: u32 = 4;
+
 const PLAIN: Family = Family {
     gguf: "",
     hf: &[],
@@ -46,8 +63,19 @@ const PLAIN: Family = Family {
     qk_norm: false,
     act: Act::Silu,
     gemma: None,
+    hybrid: None,
     hf_defaults: &[],
 };
+
+const HYBRID_DEFAULTS: &[(&str, f64)] = &[
+    ("partial_rotary_factor", 0.25),
+    ("linear_conv_kernel_dim", 4.0),
+    ("ple_conv_kernel_size", 4.0),
+    ("ngram_size", 3.0),
+    ("seed", 1234.0),
+    ("make_ngram_vocab_size_divisible_by", 128.0),
+    ("split_ngram_parts", 1.0),
+];
 
 const GEMMA3_DEFAULTS: &[(&str, f64)] = &[
     ("vocab_size", 262_208.0),
@@ -73,6 +101,32 @@ const FAMILIES: &[Family] = &[
         act: Act::Gelu,
         gemma: Some(Gemma { pattern: 6, local_theta: 10_000.0 }),
         hf_defaults: GEMMA3_DEFAULTS,
+        ..PLAIN
+    },
+    Family {
+        gguf: "qwen3next",
+        hf: &["qwen3_next"],
+        qk_norm: true,
+        hybrid: Some(Hybrid {
+            gguf_order: ValueHeads::Grouped,
+            gguf_gate: OutputGate::Silu,
+            projections: Projections::FusedByKeyHead,
+            gguf_renamed: &[("ffn_norm.", "post_attention_norm.")],
+        }),
+        hf_defaults: HYBRID_DEFAULTS,
+        ..PLAIN
+    },
+    Family {
+        gguf: "qwen4exp",
+        hf: &["qwen4_exp_text", "qwen4_exp", "qwen3_8_flash_next_text", "qwen3_8_flash_next"],
+        qk_norm: true,
+        hybrid: Some(Hybrid {
+            gguf_order: ValueHeads::Tiled,
+            gguf_gate: OutputGate::Sigmoid,
+            projections: Projections::Separate,
+            gguf_renamed: &[],
+        }),
+        hf_defaults: HYBRID_DEFAULTS,
         ..PLAIN
     },
 ];

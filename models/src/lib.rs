@@ -5,13 +5,19 @@
 //! a checkpoint. A new member of a known family is a new `.ron` file and no Rust.
 
 mod attention;
+mod builder;
 mod error;
+mod gated_delta;
 mod graph;
 mod head;
+mod hyper_connection;
 mod import;
 mod limits;
 mod mlp;
 mod moe;
+mod mtp;
+mod ngram;
+mod qsa;
 mod rope;
 mod schema;
 mod text;
@@ -20,10 +26,12 @@ mod weights;
 pub use error::ModelError;
 pub use graph::build;
 pub use import::import;
+pub use ngram::hash_constants;
 pub use rope::inverse_frequencies;
 pub use schema::{
-    Act, Attention, Bias, Block, ChatTemplate, Gated, Gqa, Head, Layout, Mlp, ModelDef, Moe, Norm,
-    Pairs, Rope, Scaling, TokenizerSource, Tokens, Weights,
+    Act, Attention, Bias, Block, ChatTemplate, Draft, Gated, GatedDelta, Gqa, Hash, HashConstants,
+    Head, HiddenNorm, Indexer, Layout, Mlp, ModelDef, Moe, Mtp, Ngram, Norm, OutputGate, Pairs,
+    Projections, Residual, Rope, Scaling, Shared, TokenizerSource, Tokens, ValueHeads, Weights,
 };
 pub use text::{open, parse, to_ron};
 pub use weights::unused_tensors;

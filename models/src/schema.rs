@@ -3,8 +3,19 @@
 //! Every struct refuses unknown fields, so a misspelt field is an error at its line and never a
 //! silent default.
 
+mod attention;
+mod draft;
+mod ngram;
+
 use serde::Deserialize;
-use strata_graph::{Activation, Pairing};
+use strata_graph::Activation;
+
+pub use attention::{
+    Attention, Bias, GatedDelta, Gqa, Indexer, OutputGate, Pairs, Projections, Rope, Scaling,
+    ValueHeads,
+};
+pub use draft::{Draft, HiddenNorm, Mtp};
+pub use ngram::{Hash, HashConstants, Ngram};
 
 /// One model: its sizes, its blocks and where its weights and words are.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -22,10 +33,18 @@ pub struct ModelDef {
     /// Factor on the embedding rows.
     #[serde(default = "one")]
     pub embed_scale: f32,
+    #[serde(default)]
+    pub residual: Residual,
     /// Number of layers. The runs of `blocks` are laid one after the other until this many layers
     /// are described: they start over where they end, and may be cut off in a later round.
     pub layers: u32,
     pub blocks: Vec<Block>,
+    /// Embeddings of n-grams, added to the residual before one of the layers.
+    #[serde(default)]
+    pub ngram: Option<Ngram>,
+    /// What guesses tokens ahead.
+    #[serde(default)]
+    pub draft: Option<Draft>,
     pub head: Head,
     pub weights: Weights,
     pub tokens: Tokens,
@@ -66,7 +85,34 @@ impl Norm {
     }
 }
 
-/// A run of equal layers: `x += attention(norm(x)); x += mlp(norm(x))`.
+/// What runs from layer to layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum Residual {
+    /// One row of `hidden` elements; a norm before each attention and each MLP.
+    #[default]
+    Plain,
+    /// Several rows beside each other. A block reads a gated mean of the normed streams and writes
+    /// its result into each with a weight of its own; there are no other norms between blocks.
+    HyperConnections {
+        streams: u16,
+        /// Width between the two products that give the gates.
+        low_rank: u32,
+    },
+}
+
+impl Residual {
+    /// Rows of `hidden` elements.
+    pub fn streams(self) -> u16 {
+        match self {
+            Residual::Plain => 1,
+            Residual::HyperConnections { streams, .. } => streams,
+        }
+    }
+}
+
+/// A run of equal layers: `x += attention(norm(x)); x += mlp(norm(x))`, or the same through
+/// hyper-connections.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Block {
@@ -78,100 +124,6 @@ pub struct Block {
     #[serde(default)]
     pub post_norms: bool,
     pub mlp: Mlp,
-}
-
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub enum Attention {
-    Gqa(Gqa),
-}
-
-/// Causal softmax attention in which groups of query heads share a head of keys and values.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Gqa {
-    pub heads: u16,
-    pub kv_heads: u16,
-    pub head_dim: u16,
-    /// Each head of queries and keys is normed before rope.
-    #[serde(default)]
-    pub qk_norm: bool,
-    #[serde(default)]
-    pub bias: Bias,
-    pub rope: Rope,
-    /// Factor on `q . k`; `head_dim^-0.5` if absent.
-    #[serde(default)]
-    pub scale: Option<f32>,
-    /// Positions that a query sees, its own included; all earlier ones if absent.
-    #[serde(default)]
-    pub window: Option<u32>,
-}
-
-impl Gqa {
-    /// Factor on `q . k`.
-    pub fn score_scale(&self) -> f32 {
-        self.scale.unwrap_or_else(|| (1.0 / f64::from(self.head_dim).sqrt()) as f32)
-    }
-}
-
-/// Which projections of an attention block add a bias.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub enum Bias {
-    #[default]
-    None,
-    /// Queries, keys and values.
-    Qkv,
-    /// Those and the output.
-    All,
-}
-
-/// Rotary embedding of queries and keys.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Rope {
-    /// Base of the frequencies: pair `i` turns by `theta^(-2 i / dims)` radians a position.
-    pub theta: f64,
-    /// Leading dimensions of a head that are turned; all if absent.
-    #[serde(default)]
-    pub dims: Option<u16>,
-    #[serde(default)]
-    pub pairing: Pairs,
-    #[serde(default)]
-    pub scaling: Scaling,
-}
-
-/// Which two elements of a head are turned together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub enum Pairs {
-    /// `(i, i + dims / 2)`, as in published checkpoints.
-    #[default]
-    Halves,
-    /// `(2 i, 2 i + 1)`, as in GGUF files of the llama family.
-    Adjacent,
-}
-
-impl From<Pairs> for Pairing {
-    fn from(pairs: Pairs) -> Self {
-        match pairs {
-            Pairs::Halves => Pairing::Halves,
-            Pairs::Adjacent => Pairing::Adjacent,
-        }
-    }
-}
-
-/// How the frequencies are changed for contexts longer than the first training's.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub enum Scaling {
-    #[default]
-    None,
-    /// Every frequency is divided by `factor`.
-    Linear { factor: f64 },
-    /// Wavelengths above `original_context / low` are divided by `factor`, those below
-    /// `original_context / high` stay, and between them the two are blended.
-    Llama3 { factor: f64, low: f64, high: f64, original_context: u32 },
-    /// One divisor for each pair, as a GGUF's `rope_freqs.weight` holds them.
-    Divisors(Vec<f32>),
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -200,6 +152,17 @@ pub struct Moe {
     /// The weights of the chosen experts are scaled to sum 1.
     pub norm_top_k: bool,
     pub act: Act,
+    /// An expert that every token goes through; its result is added.
+    #[serde(default)]
+    pub shared: Option<Shared>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shared {
+    pub intermediate: u32,
+    /// Its result is scaled by the sigmoid of a learned product with the token.
+    pub gate: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -235,6 +198,9 @@ pub struct Weights {
     /// What stands before `embed_tokens` and `layers` in the names of the Hf layouts.
     #[serde(default = "prefix")]
     pub prefix: String,
+    /// Parts of tensor names that the files spell otherwise: (ours, theirs).
+    #[serde(default)]
+    pub renamed: Vec<(String, String)>,
     /// GGUF files (the first shard of a split one), safetensors files or directories, relative to
     /// the definition.
     pub files: Vec<String>,
@@ -248,6 +214,8 @@ fn prefix() -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum Layout {
     Gguf,
+    /// The same with the experts of a layer in two tensors, gate and up in one.
+    GgufFusedExperts,
     /// Published safetensors, one tensor for each matrix of each expert.
     Hf,
     /// The same with the experts of a layer in two tensors, gate and up in one.
@@ -303,11 +271,20 @@ impl ModelDef {
         unreachable!("a layer within the period lies in one of its runs")
     }
 
-    /// The block that `layer` is.
+    /// The block that `layer` is. The layer behind the last one is that of the draft head.
     ///
     /// # Panics
     /// As [`Self::block_index`].
     pub fn block(&self, layer: u32) -> &Block {
-        &self.blocks[self.block_index(layer)]
+        match &self.draft {
+            Some(Draft::Mtp(mtp)) if layer >= self.layers => &mtp.block,
+            _ => &self.blocks[self.block_index(layer)],
+        }
+    }
+
+    /// Every block that is described: those of the layers, then that of the draft head.
+    pub fn all_blocks(&self) -> impl Iterator<Item = &Block> {
+        let draft = self.draft.as_ref().map(|Draft::Mtp(mtp)| &*mtp.block);
+        self.blocks.iter().chain(draft)
     }
 }

@@ -1,5 +1,7 @@
 //! Model definitions as text: reading with positions in errors, writing with units in comments.
 
+mod blocks;
+
 use std::fmt::{Display, Write};
 use std::fs;
 use std::path::Path;
@@ -9,10 +11,7 @@ use ron::extensions::Extensions;
 
 use crate::error::ModelError;
 use crate::limits;
-use crate::schema::{
-    Attention, Bias, Block, ChatTemplate, Gqa, Mlp, ModelDef, Norm, Pairs, Rope, Scaling,
-    TokenizerSource,
-};
+use crate::schema::{ChatTemplate, ModelDef, Norm, Residual, TokenizerSource};
 
 /// Reads and checks the definition in the file at `path`.
 ///
@@ -67,12 +66,22 @@ pub fn to_ron(def: &ModelDef) -> String {
     if def.embed_scale != 1.0 {
         out.field("embed_scale", format!("{:?}", def.embed_scale), "factor on embedding rows");
     }
+    if let Residual::HyperConnections { streams, low_rank } = def.residual {
+        let text = format!("HyperConnections(streams: {streams}, low_rank: {low_rank})");
+        out.field("residual", text, "streams of `hidden`");
+    }
     out.field("layers", def.layers, "the runs of blocks start over until all are described");
     out.open("blocks: [");
     for block in &def.blocks {
-        write_block(&mut out, block);
+        blocks::write_block(&mut out, "(", block);
     }
     out.close("],");
+    if let Some(ngram) = &def.ngram {
+        blocks::write_ngram(&mut out, ngram);
+    }
+    if let Some(draft) = &def.draft {
+        blocks::write_draft(&mut out, draft);
+    }
     out.field("head", format!("{:?}", def.head), "");
     write_files(&mut out, def);
     out.close(")");
@@ -107,85 +116,18 @@ impl Lines {
     }
 }
 
-fn write_block(out: &mut Lines, block: &Block) {
-    out.open("(");
-    out.field("repeat", block.repeat, "layers");
-    let Attention::Gqa(gqa) = &block.attention;
-    write_gqa(out, gqa);
-    if block.post_norms {
-        out.field("post_norms", true, "");
-    }
-    match &block.mlp {
-        Mlp::Gated(gated) => {
-            let act = gated.act;
-            let text = format!("Gated(intermediate: {}, act: {act:?})", gated.intermediate);
-            out.field("mlp", text, "");
-        }
-        Mlp::Moe(moe) => {
-            out.open("mlp: Moe(");
-            out.field("experts", moe.experts, "");
-            out.field("top_k", moe.top_k, "experts a token");
-            out.field("intermediate", moe.intermediate, "width of one expert");
-            out.field("norm_top_k", moe.norm_top_k, "weights of the chosen sum to 1");
-            out.field("act", format!("{:?}", moe.act), "");
-            out.close("),");
-        }
-    }
-    out.close("),");
-}
-
-fn write_gqa(out: &mut Lines, gqa: &Gqa) {
-    out.open("attention: Gqa(");
-    out.field("heads", gqa.heads, "");
-    out.field("kv_heads", gqa.kv_heads, "");
-    out.field("head_dim", gqa.head_dim, "");
-    if gqa.qk_norm {
-        out.field("qk_norm", true, "");
-    }
-    if gqa.bias != Bias::None {
-        out.field("bias", format!("{:?}", gqa.bias), "");
-    }
-    write_rope(out, &gqa.rope);
-    if let Some(scale) = gqa.scale {
-        out.field("scale", format!("{scale:?}"), "factor on q . k");
-    }
-    if let Some(window) = gqa.window {
-        out.field("window", window, "positions seen, the query's own included");
-    }
-    out.close("),");
-}
-
-fn write_rope(out: &mut Lines, rope: &Rope) {
-    let mut text = format!("theta: {:?}", rope.theta);
-    if let Some(dims) = rope.dims {
-        let _ = write!(text, ", dims: {dims}");
-    }
-    if rope.pairing != Pairs::Halves {
-        let _ = write!(text, ", pairing: {:?}", rope.pairing);
-    }
-    let scaling = match &rope.scaling {
-        Scaling::None => {
-            return out.line(&format!("rope: ({text}),"));
-        }
-        Scaling::Linear { factor } => format!("Linear(factor: {factor:?})"),
-        Scaling::Llama3 { factor, low, high, original_context } => format!(
-            "Llama3(factor: {factor:?}, low: {low:?}, high: {high:?}, \
-             original_context: {original_context})"
-        ),
-        Scaling::Divisors(divisors) => format!("Divisors({divisors:?})"),
-    };
-    out.open("rope: (");
-    out.line(&format!("{text},"));
-    out.field("scaling", scaling, "");
-    out.close("),");
-}
-
 fn write_files(out: &mut Lines, def: &ModelDef) {
     let weights = &def.weights;
     out.open("weights: (");
     out.field("layout", format!("{:?}", weights.layout), "");
     if weights.prefix != "model." {
         out.field("prefix", quoted(&weights.prefix), "of tensor names");
+    }
+    if !weights.renamed.is_empty() {
+        let pair =
+            |(ours, theirs): &(String, String)| format!("({}, {})", quoted(ours), quoted(theirs));
+        let pairs: Vec<String> = weights.renamed.iter().map(pair).collect();
+        out.field("renamed", format!("[{}]", pairs.join(", ")), "parts of names: (ours, theirs)");
     }
     let files: Vec<String> = weights.files.iter().map(|file| quoted(file)).collect();
     out.field("files", format!("[{}]", files.join(", ")), "beside this file");

@@ -67,8 +67,10 @@ fn refused(path: &Path) -> String {
 }
 
 fn gqa(block: &Block) -> &Gqa {
-    let Attention::Gqa(gqa) = &block.attention;
-    gqa
+    match &block.attention {
+        Attention::Gqa(gqa) => gqa,
+        other => panic!("{other:?}"),
+    }
 }
 
 fn u32s(values: &[u32]) -> WriteValue {

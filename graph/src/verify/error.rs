@@ -38,7 +38,11 @@ pub enum Fault {
     /// A version of a state that is not the latest one at this node.
     Version { state: StateId, found: ValueId, need: ValueId },
     /// An op that needs another kind of state.
-    StateKind { state: StateId, found: &'static str, need: &'static str },
+    StateKind { state: StateId, found: String, need: String },
+    /// An append state with another number of positions a row than the op stores.
+    StateEvery { state: StateId, found: u32, need: u32 },
+    /// A seed that is not an earlier state of the same rows, or of one that grows.
+    Seed { found: StateId },
     /// Rows of another shape than the state stores.
     StateRow { state: StateId, found: Vec<u32>, need: Vec<u32> },
     /// A node on another device than the state.
@@ -90,7 +94,8 @@ impl Fault {
             Self::Source { .. } => "operand source",
             Self::Version { .. } => "state versions",
             Self::StateKind { .. } => "state kind",
-            Self::StateRow { .. } | Self::EmptyRow { .. } => "state row",
+            Self::Seed { .. } => "state seed",
+            Self::StateRow { .. } | Self::StateEvery { .. } | Self::EmptyRow { .. } => "state row",
             Self::StateDevice { .. } => "state device",
             Self::StateName { .. } => "state name",
             Self::RowCount { .. } => "rows",
@@ -122,6 +127,12 @@ impl fmt::Display for Fault {
             }
             Self::StateRow { state, found, need } => {
                 write!(f, "gives {state} rows of {found:?}, needs {need:?}")
+            }
+            Self::StateEvery { state, found, need } => {
+                write!(f, "{state} has a row every {found} positions, needs one every {need}")
+            }
+            Self::Seed { found } => {
+                write!(f, "begins with {found}, needs an earlier state of the same kind and rows")
             }
             Self::StateDevice { state, found, need } => {
                 write!(f, "is on {found}, needs {need}, where {state} is")
@@ -159,7 +170,7 @@ impl fmt::Display for Fault {
                 write!(f, "{output} does not exist, needs a value of this graph")
             }
             Self::Output { output, found: Some(found) } => {
-                write!(f, "{output} is {found}, needs f32")
+                write!(f, "{output} is {found}, needs a computed tensor, the first of f32")
             }
         }
     }

@@ -38,6 +38,9 @@ impl Versions {
             if def.row.elements() == 0 {
                 fail(Fault::EmptyRow { found: def.row });
             }
+            if let Some(fault) = wrong_seed(graph, id) {
+                fail(fault);
+            }
         }
         Self { latest, devices, states }
     }
@@ -45,8 +48,12 @@ impl Versions {
     /// Every reader reads the latest version before it; a node that makes a version is the only
     /// one that the old version passes to.
     pub(super) fn check(&mut self, graph: &Graph, node: &Node<'_>, faults: &mut Vec<Fault>) {
-        let versions = node.operands.iter().filter(|&&v| graph.ty(v).dtype == DType::State);
-        for &found in versions {
+        let is_state = |v: &ValueId| graph.ty(*v).dtype == DType::State;
+        let versions = node.operands.iter().copied().filter(is_state);
+        // A node reads all its versions before it makes any.
+        let mut results = node.results().filter(is_state);
+        let wants = wanted_states(graph, node);
+        for (number, found) in versions.enumerate() {
             // A version without a state comes from a node that was refused already.
             let Some(state) = self.states[found] else { continue };
             let latest = self.latest[state];
@@ -58,8 +65,10 @@ impl Versions {
             if device != node.device {
                 faults.push(Fault::StateDevice { state, found: node.device, need: device });
             }
-            stored_rows(graph, node, state, faults);
-            for result in node.results().filter(|&r| graph.ty(r).dtype == DType::State) {
+            if let Some(want) = wants.get(number) {
+                want.check(graph, state, faults);
+            }
+            if let Some(result) = results.next() {
                 self.latest.set(state, Some(result));
                 self.states.set(result, Some(state));
             }
@@ -67,32 +76,90 @@ impl Versions {
     }
 }
 
-/// What a node appends or attends to is what the state stores.
-fn stored_rows(graph: &Graph, node: &Node<'_>, state: StateId, faults: &mut Vec<Fault>) {
-    let def = &graph.states()[state];
-    let found = match *node.op {
-        Op::StateAppend {} => vec![graph.ty(node.operands[1]).last_dim()],
-        Op::Attention { kv_heads, head_dim, .. }
-        | Op::AttentionPrologue { kv_heads, head_dim, .. } => {
-            vec![u32::from(kv_heads), u32::from(head_dim)]
-        }
-        _ => return,
-    };
-    if def.kind != StateKind::Append {
-        let kind = match def.kind {
-            StateKind::Append => "append",
-            StateKind::Recurrent => "recurrent",
-            StateKind::Tail(_) => "tail",
-        };
-        faults.push(Fault::StateKind { state, found: kind, need: "append" });
-        return;
+/// A seed is an earlier state of the same kind and rows.
+fn wrong_seed(graph: &Graph, id: StateId) -> Option<Fault> {
+    let def = &graph.states()[id];
+    let seed = def.seed?;
+    let fits = seed.index() < id.index()
+        && graph.states()[seed].kind == def.kind
+        && graph.states()[seed].row == def.row
+        && def.kind != StateKind::Append;
+    (!fits).then_some(Fault::Seed { found: seed })
+}
+
+/// What an op needs of one of its states.
+struct Want {
+    kind: StateKind,
+    /// Shape of a row, or only its elements if there is one number.
+    row: Vec<u32>,
+    /// Positions that share a row.
+    every: u32,
+}
+
+impl Want {
+    fn new(kind: StateKind, row: &[u32]) -> Self {
+        Self { kind, row: row.to_vec(), every: 1 }
     }
-    let need = def.row.dims().to_vec();
-    let fits = match found[..] {
-        [width] => u64::from(width) == def.row.elements(),
-        _ => found == need,
-    };
-    if !fits {
-        faults.push(Fault::StateRow { state, found, need });
+
+    fn check(&self, graph: &Graph, state: StateId, faults: &mut Vec<Fault>) {
+        let def = &graph.states()[state];
+        if def.kind != self.kind {
+            let (found, need) = (kind_name(def.kind), kind_name(self.kind));
+            faults.push(Fault::StateKind { state, found, need });
+            return;
+        }
+        let need = def.row.dims().to_vec();
+        let fits = match self.row[..] {
+            [width] => u64::from(width) == def.row.elements(),
+            _ => self.row == need,
+        };
+        if !fits {
+            faults.push(Fault::StateRow { state, found: self.row.clone(), need });
+        }
+        if def.every != self.every {
+            faults.push(Fault::StateEvery { state, found: def.every, need: self.every });
+        }
+    }
+}
+
+fn kind_name(kind: StateKind) -> String {
+    match kind {
+        StateKind::Append => "append".into(),
+        StateKind::Recurrent => "recurrent".into(),
+        StateKind::Tail(rows) => format!("tail {rows}"),
+    }
+}
+
+/// What `node` needs of its states, in the order of its operands: what it appends or attends to is
+/// what the state stores.
+fn wanted_states(graph: &Graph, node: &Node<'_>) -> Vec<Want> {
+    let width = |operand: usize| graph.ty(node.operands[operand]).last_dim();
+    let append = |row: &[u32]| Want::new(StateKind::Append, row);
+    let tail = |rows: u32, width: u32| Want::new(StateKind::Tail(rows), &[width]);
+    match *node.op {
+        Op::StateAppend {} => vec![append(&[width(1)])],
+        Op::Attention { kv_heads, head_dim, .. }
+        | Op::AttentionPrologue { kv_heads, head_dim, .. }
+        | Op::SparseAttention { kv_heads, head_dim, .. } => {
+            vec![append(&[kv_heads.into(), head_dim.into()])]
+        }
+        Op::Conv1d { taps, dilation } => {
+            vec![tail((u32::from(taps) - 1) * u32::from(dilation), width(1))]
+        }
+        Op::GatedDelta { value_heads, head_dim, .. } => {
+            let row = [value_heads.into(), head_dim.into(), head_dim.into()];
+            vec![Want::new(StateKind::Recurrent, &row)]
+        }
+        Op::BlockKeys { block, .. } => {
+            let keys = Want { every: block.into(), ..append(&[1, width(2)]) };
+            vec![tail(u32::from(block).saturating_sub(1), width(2)), keys]
+        }
+        Op::BlockScores { heads, block, .. } => {
+            vec![Want { every: block.into(), ..append(&[1, width(0) / u32::from(heads)]) }]
+        }
+        Op::NgramRows { ngram, .. } => vec![tail(u32::from(ngram) - 1, 1)],
+        Op::ShiftRows {} => vec![tail(1, width(1))],
+        Op::ReadTail { width } => vec![tail(1, width)],
+        _ => Vec::new(),
     }
 }

@@ -41,7 +41,12 @@ fn in_products(graph: &Graph) -> Table<WeightId, bool> {
 
 fn element(def: &WeightDef, faults: &mut Vec<Fault>) {
     let dtype = def.ty.dtype;
-    if !(dtype.is_float() || dtype.is_block_quantised() || dtype == DType::Unresolved) {
+    let integers = matches!(def.source, WeightSource::Integers(_));
+    let fits = match integers {
+        true => dtype == DType::U64,
+        false => dtype.is_float() || dtype.is_block_quantised() || dtype == DType::Unresolved,
+    };
+    if !fits {
         faults.push(Fault::WeightElement { found: dtype });
     }
     if def.ty.elements() == 0 {
@@ -66,6 +71,9 @@ fn source(def: &WeightDef, faults: &mut Vec<Fault>) {
             if def.ty.dtype != DType::F32 {
                 faults.push(Fault::WeightElement { found: def.ty.dtype });
             }
+            length("constants", values.len() as u64, def.ty.elements(), faults);
+        }
+        WeightSource::Integers(values) => {
             length("constants", values.len() as u64, def.ty.elements(), faults);
         }
         WeightSource::Parts(parts) if def.ty.dtype != DType::Unresolved => {

@@ -3,7 +3,7 @@
 
 use strata_graph::{
     Activation, DType, Graph, GraphBuilder, Op, Pairing, Part, ShapeError, StateDef, StateKind,
-    TensorSlice, TensorType, ValueId, WeightDef, WeightSource, Window, WindowKind,
+    TensorSlice, TensorType, Transform, ValueId, WeightDef, WeightSource, Window, WindowKind,
 };
 
 pub const HIDDEN: u32 = 64;
@@ -17,7 +17,7 @@ pub fn named(graph: &mut GraphBuilder, name: &str, dtype: DType, dims: &[u32]) -
         name: name.into(),
         ty: TensorType::new(dtype, dims),
         source: WeightSource::Named(vec![TensorSlice::whole(format!("{name}.weight"))]),
-        add_one: name.ends_with("norm"),
+        transform: if name.ends_with("norm") { Transform::AddOne } else { Transform::None },
     })
 }
 
@@ -30,7 +30,7 @@ pub fn two_layers() -> Graph {
         name: "rope.frequencies".into(),
         ty: TensorType::new(DType::F32, &[8]),
         source: WeightSource::Constant(vec![1.0, 0.5, 0.25, 0.125, 0.0625, 1e-3, 1e-4, 3.3e-5]),
-        add_one: false,
+        transform: Transform::None,
     });
     let build = |graph: &mut GraphBuilder| -> Result<(), ShapeError> {
         let angles = graph.push_one(Op::RopeAngles { dims: 16 }, &[frequencies], "rope.angles")?;
@@ -70,7 +70,7 @@ fn attention(
             tensor: name("attn_qkv.weight"),
             rows: Some((0, HIDDEN)),
         }]),
-        add_one: false,
+        transform: Transform::None,
     });
     let bias = named(graph, &name("attn_q.bias"), DType::F32, &[HIDDEN]);
     let k = named(graph, &name("attn_k"), DType::Q4_0, &[kv_width, HIDDEN]);
@@ -81,10 +81,10 @@ fn attention(
             Part { file: 0, offset: 4096, bytes: 2048 },
             Part { file: 1, offset: 0, bytes: 2048 },
         ]),
-        add_one: false,
+        transform: Transform::None,
     });
     let row = TensorType::new(DType::F32, &[u32::from(KV_HEADS), u32::from(HEAD_DIM)]);
-    let state = graph.state(StateDef { name: name("kv"), kind: StateKind::Append, row });
+    let state = graph.state(StateDef::new(name("kv"), StateKind::Append, row));
     let product = |bias, residual| Op::Matmul { bias, residual };
     let rope = |heads| Op::Rope { heads, dims: HEAD_DIM, pairing: Pairing::Halves };
     let h = graph.push_one(Op::RmsNorm { eps: 1e-6 }, &[x, gain], name("attn_norm"))?;

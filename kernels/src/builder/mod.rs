@@ -34,6 +34,8 @@ pub enum StepWord {
     Rows = 0,
     /// Rows whose logits are wanted.
     LogitRows = 1,
+    /// Sequences whose accepted rows are committed.
+    Commits = 2,
 }
 
 /// One kernel under construction:

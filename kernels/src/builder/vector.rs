@@ -80,6 +80,13 @@ impl<'c> KernelBuilder<'c> {
         value
     }
 
+    /// A constant of `lanes` bytes: `bytes` again and again.
+    pub fn repeated_bytes(&self, bytes: &[u8; 16], lanes: u32) -> Val<'c> {
+        let byte = |i: u32| bytes[i as usize % bytes.len()].into();
+        let byte = |i| self.context.i8_type().const_int(byte(i), false);
+        Val(VectorType::const_vector(&(0..lanes).map(byte).collect::<Vec<_>>()).into())
+    }
+
     /// `[0, 1, 2, ..]` as i32.
     pub fn lane_numbers(&self, lanes: u32) -> Val<'c> {
         let numbers: Vec<IntValue> =

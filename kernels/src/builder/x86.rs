@@ -25,6 +25,19 @@ impl<'c> KernelBuilder<'c> {
         self.intrinsic("llvm.abs", &[a.ty()], &[a, wraps]).expect("a value")
     }
 
+    /// `vpshufb`: `table[index]` for 32 or 64 bytes of indices below 16.
+    pub fn lookup(&self, table: &[u8; 16], indices: Val<'c>) -> Val<'c> {
+        let lanes = indices.lanes();
+        if lanes == 64 && !self.facts().cpu.ends_with("v4") {
+            let half = |first| self.lookup(table, self.slice(indices, first, 32));
+            return self.concat(half(0), half(32));
+        }
+        let name =
+            if lanes == 64 { "llvm.x86.avx512.pshuf.b.512" } else { "llvm.x86.avx2.pshuf.b" };
+        let table = self.repeated_bytes(table, lanes);
+        self.intrinsic(name, &[], &[table, indices]).expect("a value")
+    }
+
     /// `vpdpbusd`: 16 x (i32 + the sum of four u8 times i8).
     pub fn dot_u8_i8(&self, sum: Val<'c>, unsigned: Val<'c>, signed: Val<'c>) -> Val<'c> {
         if !self.facts().features.contains("avx512vnni") {

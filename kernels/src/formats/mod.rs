@@ -14,6 +14,7 @@
 //!
 //! Adding a format: one file that implements [`BlockFormat`] and one row in [`block_format`].
 
+mod iq4_nl;
 mod k_scales;
 pub(crate) mod native;
 pub(crate) mod planes;
@@ -55,10 +56,17 @@ pub(crate) struct Facts {
     pub bits: u32,
     /// Subtracted from each quant.
     pub offset: i32,
+    /// What quants of 4 bits stand for, if it is not themselves. None is -128.
+    pub codebook: Option<&'static [i8; 16]>,
     pub scales: Scales,
 }
 
 impl Facts {
+    /// Whether the numbers that are multiplied are signed bytes, not unsigned ones and an offset.
+    pub fn is_signed(self) -> bool {
+        self.bits == 8 || self.codebook.is_some()
+    }
+
     pub fn has_min(self) -> bool {
         matches!(self.scales, Scales::Block { min: true } | Scales::SpanMin)
     }
@@ -152,6 +160,7 @@ pub(crate) fn block_format(format: WeightFormat) -> Option<&'static dyn BlockFor
         WeightFormat::Q4_K => Some(&q4_k::Q4K),
         WeightFormat::Q5_K => Some(&q5_k::Q5K),
         WeightFormat::Q6_K => Some(&q6_k::Q6K),
+        WeightFormat::IQ4_NL => Some(&iq4_nl::Iq4Nl),
     }
 }
 

@@ -57,6 +57,8 @@ pub(crate) struct Planes<'c> {
     /// Address of the first line, at the first row of the window.
     pub at: Val<'c>,
     pub bits: u32,
+    /// What quants of 4 bits stand for, if it is not themselves.
+    pub codebook: Option<[u8; 16]>,
     pub ty: Ty,
 }
 
@@ -74,7 +76,7 @@ impl<'c> Planes<'c> {
     }
 
     /// Quads `2 * pair` and `2 * pair + 1` (pair: i64), bytes of unsigned quants (signed ones for
-    /// 8 bits), and the high bits of the next pair.
+    /// 8 bits, those of the codebook if there is one), and the high bits of the next pair.
     pub fn pair(
         &self,
         k: &KernelBuilder<'c>,
@@ -89,6 +91,9 @@ impl<'c> Planes<'c> {
         let nibbles = k.load(self.ty, k.element(self.at, pair, LINE.into()));
         let byte = |v: i64| k.int(Elem::I8, v);
         let low = [k.and(nibbles, byte(15)), k.shr(nibbles, byte(4))];
+        if let Some(codebook) = &self.codebook {
+            return (low.map(|quants| k.lookup(codebook, quants)), None);
+        }
         let Some(high) = high else { return (low, None) };
         let (mask, step, next) = match self.bits {
             5 => (0x10, 1, k.shr(high, k.i32(2))),

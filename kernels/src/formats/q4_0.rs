@@ -9,7 +9,7 @@ pub(crate) struct Q4_0;
 
 impl BlockFormat for Q4_0 {
     fn facts(&self) -> Facts {
-        Facts { bits: 4, offset: 8, scales: Scales::Block { min: false } }
+        Facts { bits: 4, offset: 8, codebook: None, scales: Scales::Block { min: false } }
     }
 
     fn native_quad<'c>(

@@ -9,7 +9,7 @@ pub(crate) struct Q4K;
 
 impl BlockFormat for Q4K {
     fn facts(&self) -> Facts {
-        Facts { bits: 4, offset: 0, scales: Scales::SpanMin }
+        Facts { bits: 4, offset: 0, codebook: None, scales: Scales::SpanMin }
     }
 
     fn native_quad<'c>(

@@ -9,7 +9,7 @@ pub(crate) struct Q5_0;
 
 impl BlockFormat for Q5_0 {
     fn facts(&self) -> Facts {
-        Facts { bits: 5, offset: 16, scales: Scales::Block { min: false } }
+        Facts { bits: 5, offset: 16, codebook: None, scales: Scales::Block { min: false } }
     }
 
     fn native_quad<'c>(

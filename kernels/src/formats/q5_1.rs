@@ -9,7 +9,7 @@ pub(crate) struct Q5_1;
 
 impl BlockFormat for Q5_1 {
     fn facts(&self) -> Facts {
-        Facts { bits: 5, offset: 0, scales: Scales::Block { min: true } }
+        Facts { bits: 5, offset: 0, codebook: None, scales: Scales::Block { min: true } }
     }
 
     fn native_quad<'c>(

@@ -10,7 +10,7 @@ pub(crate) struct Q5K;
 
 impl BlockFormat for Q5K {
     fn facts(&self) -> Facts {
-        Facts { bits: 5, offset: 0, scales: Scales::SpanMin }
+        Facts { bits: 5, offset: 0, codebook: None, scales: Scales::SpanMin }
     }
 
     fn native_quad<'c>(

@@ -12,7 +12,7 @@ pub(crate) struct Q6K;
 
 impl BlockFormat for Q6K {
     fn facts(&self) -> Facts {
-        Facts { bits: 6, offset: 32, scales: Scales::SpanHalves }
+        Facts { bits: 6, offset: 32, codebook: None, scales: Scales::SpanHalves }
     }
 
     fn native_quad<'c>(

@@ -8,7 +8,7 @@ pub(crate) struct Q8_0;
 
 impl BlockFormat for Q8_0 {
     fn facts(&self) -> Facts {
-        Facts { bits: 8, offset: 0, scales: Scales::Block { min: false } }
+        Facts { bits: 8, offset: 0, codebook: None, scales: Scales::Block { min: false } }
     }
 
     fn native_quad<'c>(

@@ -2,11 +2,16 @@
 
 use super::quantize::{q8_row, quantize_row};
 use super::require;
-use super::rows::{LANES, f32_row, for_chunks, for_my_rows, load_f32, load_index, store_f32};
+use super::results::{self, Results};
+use super::rows::{
+    LANES, f32_row, for_chunks, for_my_pieces, for_my_rows, load_f32, load_index, store_f32,
+};
 use crate::builder::{Elem, KernelBuilder, StepWord, Val};
 use crate::error::KernelError;
 use crate::math;
-use crate::spec::{Act, ActMul, GatherRows, KernelSpec, Mul, RopeAngles, Scale};
+use crate::spec::{
+    Act, ActMul, GatedAdd, GatherRows, KernelSpec, Mul, RopeAngles, Scale, ScaledSilu,
+};
 
 pub(super) fn check_act_mul(spec: &KernelSpec, s: &ActMul) -> Result<(), KernelError> {
     let fits = s.k > 0 && (!s.quantize || s.k.is_multiple_of(32));
@@ -18,11 +23,20 @@ pub(super) fn check_rope_angles(spec: &KernelSpec, s: &RopeAngles) -> Result<(),
     require(spec, "dims", s.dims.into(), even, "a positive even number")
 }
 
+pub(super) fn check_scaled_silu(spec: &KernelSpec, s: &ScaledSilu) -> Result<(), KernelError> {
+    results::check(spec, "k", s.k, s.quantize)
+}
+
+pub(super) fn check_gated_add(spec: &KernelSpec, s: &GatedAdd) -> Result<(), KernelError> {
+    results::check(spec, "k", s.k, false)
+}
+
 /// `act(x)` for any number of lanes.
 pub(super) fn act<'c>(b: &KernelBuilder<'c>, kind: Act, x: Val<'c>) -> Val<'c> {
     match kind {
         Act::Silu => math::silu(b, x),
         Act::GeluTanh => math::gelu_tanh(b, x),
+        Act::Sigmoid => math::sigmoid(b, x),
     }
 }
 
@@ -59,6 +73,30 @@ pub(super) fn act_mul(b: &KernelBuilder<'_>, s: ActMul) {
             let y = f32_row(b, y, row, s.k);
             for_chunks(b, s.k, |at, lanes| store_f32(b, y, at, gated(at, lanes)));
         }
+    });
+}
+
+pub(super) fn scaled_silu(b: &KernelBuilder<'_>, s: ScaledSilu) {
+    let x = b.operand(1);
+    let results = Results::new(b, s.k, 2, (s.quantize, false));
+    for_my_pieces(b, s.k, |row, range| {
+        let x = f32_row(b, x, row, s.k);
+        results.store(b, row, range, |at| {
+            math::silu(b, b.fmul(load_f32(b, x, at, LANES), b.f32(s.scale.get())))
+        });
+    });
+}
+
+pub(super) fn gated_add(b: &KernelBuilder<'_>, s: GatedAdd) {
+    let (x, z, gate) = (b.operand(1), b.operand(2), b.operand(3));
+    let results = Results::new(b, s.k, 4, (false, false));
+    for_my_pieces(b, s.k, |row, range| {
+        let [x, z] = [x, z].map(|base| f32_row(b, base, row, s.k));
+        let open = math::sigmoid(b, b.load(Elem::F32.scalar(), b.element(gate, row, 4)));
+        let open = b.splat(open, LANES);
+        results.store(b, row, range, |at| {
+            b.fma(open, load_f32(b, z, at, LANES), load_f32(b, x, at, LANES))
+        });
     });
 }
 

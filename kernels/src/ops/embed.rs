@@ -1,12 +1,12 @@
 //! Rows of an embedding table in its native format, as f32.
 
-use super::rows::{f32_row, for_my_rows, load_index, store_f32};
+use super::rows::{f32_row, for_chunks, for_my_rows, load_index, store_f32};
 use super::{product, require};
 use crate::builder::{Elem, KernelBuilder, Val};
 use crate::error::KernelError;
 use crate::formats::native::NativeRows;
 use crate::formats::{BLOCK, BlockFormat, GROUP_ROWS, Scales, block_format};
-use crate::spec::{Embed, KernelSpec};
+use crate::spec::{Embed, KernelSpec, WeightFormat};
 
 /// Words of four quants in a block of 32.
 const QUADS: u32 = 8;
@@ -19,31 +19,44 @@ pub(super) fn check(spec: &KernelSpec, s: &Embed) -> Result<(), KernelError> {
 
 pub(super) fn build(b: &KernelBuilder<'_>, s: Embed) {
     let (tokens, table, y) = (b.operand(1), b.operand(2), b.operand(3));
-    let decoder = block_format(s.format).map(|format| Decoder::new(b, s, format));
+    let scale = s.scale.get();
+    let decoder = block_format(s.format).map(|format| Decoder::new(b, (s.format, scale), format));
+    let (elements, bytes) = s.format.block();
+    let blocks = b.i64((s.k / elements).into());
     for_my_rows(b, |row| {
         let token = load_index(b, tokens, row);
         let native = b.element(table, token, s.format.row_bytes(s.k) as i64);
         let y = f32_row(b, y, row, s.k);
         match &decoder {
-            Some(decoder) => decoder.row(b, native, y),
-            None => floats(b, s, native, y),
+            Some(decoder) => {
+                decoder.blocks(b, blocks, y, |block| b.element(native, block, bytes.into()));
+            }
+            None => float_row(b, (s.format, s.k, scale), native, y),
         }
     });
 }
 
-fn floats<'c>(b: &KernelBuilder<'c>, s: Embed, native: Val<'c>, y: Val<'c>) {
-    let bytes = i64::from(s.format.block().1);
-    b.for_range((b.i64(0), b.i64(s.k.into())), 16, &[], |at, _| {
-        let x = product::load_floats(b, s.format, b.element(native, at, bytes));
-        store_f32(b, y, at, b.fmul(x, b.f32(s.scale.get())));
-        Vec::new()
+/// A native row of `k` floats times a factor.
+pub(super) fn float_row<'c>(
+    b: &KernelBuilder<'c>,
+    (format, k, scale): (WeightFormat, u32, f32),
+    native: Val<'c>,
+    y: Val<'c>,
+) {
+    let bytes = i64::from(format.block().1);
+    for_chunks(b, k, |at, lanes| {
+        let x = product::load_floats(b, format, b.element(native, at, bytes), lanes);
+        store_f32(b, y, at, b.fmul(x, b.f32(scale)));
     });
 }
 
-/// Decodes 16 native blocks of one row at a time: the reader of 16 rows that repacking uses, given
-/// neighbouring blocks as its rows.
-struct Decoder<'c> {
-    s: Embed,
+/// Decodes 16 native blocks at a time: the reader of 16 rows that repacking uses, given blocks that
+/// follow each other as its rows.
+pub(super) struct Decoder<'c> {
+    /// Elements of a native block.
+    elements: u32,
+    /// Factor of every element.
+    factor: f32,
     format: &'static dyn BlockFormat,
     /// Blocks of 32 in a native block.
     blocks: u32,
@@ -54,23 +67,35 @@ struct Decoder<'c> {
 }
 
 impl<'c> Decoder<'c> {
-    fn new(b: &KernelBuilder<'c>, s: Embed, format: &'static dyn BlockFormat) -> Self {
-        let blocks = s.format.block().0 / BLOCK;
+    pub fn new(
+        b: &KernelBuilder<'c>,
+        (kind, factor): (WeightFormat, f32),
+        format: &'static dyn BlockFormat,
+    ) -> Self {
+        let elements = kind.block().0;
+        let blocks = elements / BLOCK;
         let facts = format.facts();
         let quads = b.scratch(blocks * QUADS * GROUP_ROWS * 4);
         let scales = b.scratch(facts.head_bytes() + blocks * facts.scale_bytes());
-        Self { s, format, blocks, quads, scales }
+        Self { elements, factor, format, blocks, quads, scales }
     }
 
-    fn row(&self, b: &KernelBuilder<'c>, native: Val<'c>, y: Val<'c>) {
-        let elements = self.s.format.block().0;
-        let count = b.i64((self.s.k / elements).into());
+    /// Decodes `count` native blocks, which lie where `address` says, one after another into `y`.
+    pub fn blocks(
+        &self,
+        b: &KernelBuilder<'c>,
+        count: Val<'c>,
+        y: Val<'c>,
+        address: impl Fn(Val<'c>) -> Val<'c>,
+    ) {
         b.for_range((b.i64(0), count), GROUP_ROWS.into(), &[], |first, _| {
-            self.unpack(b, native, (first, count));
-            let last = b.imin(count, b.add(first, b.i64(GROUP_ROWS.into())));
-            b.for_between(first, last, |native_block| {
+            let last = b.sub(count, b.i64(1));
+            let lane = |lane: u32| address(b.imin(b.add(first, b.i64(lane.into())), last));
+            self.unpack(b, NativeRows::direct((0..GROUP_ROWS).map(lane).collect()));
+            let end = b.imin(count, b.add(first, b.i64(GROUP_ROWS.into())));
+            b.for_between(first, end, |native_block| {
                 let lane = b.sub(native_block, first);
-                let y = b.element(y, native_block, i64::from(elements) * 4);
+                let y = b.element(y, native_block, i64::from(self.elements) * 4);
                 for block in 0..self.blocks {
                     let y = b.offset(y, i64::from(block * BLOCK) * 4);
                     self.block(b, (block, lane), y);
@@ -80,15 +105,8 @@ impl<'c> Decoder<'c> {
         });
     }
 
-    /// Quants and scales of native blocks `first ..` into scratch; lanes beyond the last repeat it.
-    fn unpack(&self, b: &KernelBuilder<'c>, native: Val<'c>, (first, count): (Val<'c>, Val<'c>)) {
-        let bytes = i64::from(self.s.format.block().1);
-        let last = b.sub(count, b.i64(1));
-        let row = |lane: u32| {
-            let block = b.imin(b.add(first, b.i64(lane.into())), last);
-            b.element(native, block, bytes)
-        };
-        let rows = NativeRows::direct((0..GROUP_ROWS).map(row).collect());
+    /// Quants and scales of 16 native blocks into scratch.
+    fn unpack(&self, b: &KernelBuilder<'c>, rows: NativeRows<'c>) {
         self.format.store_head(b, &rows, self.scales);
         for block in 0..self.blocks {
             self.format.store_scales(b, &rows, block, self.scales_of(b, block));
@@ -118,17 +136,19 @@ impl<'c> Decoder<'c> {
             words = b.insert(words, b.load(Elem::I32.scalar(), at), quad);
         }
         let quants = b.bitcast(words, Elem::I8.x(BLOCK));
+        let codebook = facts.codebook.map(|c| c.map(i8::cast_unsigned));
+        let quants = codebook.map_or(quants, |codebook| b.lookup(&codebook, quants));
         let (outer, min, integer_scales) = self.lane_scales(b, block, lane);
         for (half, &integer_scale) in (0..).zip(&integer_scales) {
             let q = b.slice(quants, 16 * half, 16);
-            let q = if facts.bits == 8 { b.sext(q, Elem::I32) } else { b.zext(q, Elem::I32) };
+            let q = if facts.is_signed() { b.sext(q, Elem::I32) } else { b.zext(q, Elem::I32) };
             let q = b.sub(q, b.i32(facts.offset));
             let q = b.int_to_float(b.mul(q, integer_scale), Elem::F32);
             let x = match min {
                 Some(min) => b.fma(q, outer, min),
                 None => b.fmul(q, outer),
             };
-            let x = b.fmul(x, b.f32(self.s.scale.get()));
+            let x = b.fmul(x, b.f32(self.factor));
             store_f32(b, y, b.i64((16 * half).into()), x);
         }
     }

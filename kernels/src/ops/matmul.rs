@@ -1,6 +1,7 @@
 //! Matrix product with bias and residual.
 
 use super::product::{self, Product};
+use super::require;
 use super::tiles::{RowSource, for_tiles, tile_sizes};
 use crate::builder::{Elem, KernelBuilder, StepWord, Val};
 use crate::error::KernelError;
@@ -15,6 +16,7 @@ fn product_of(s: Matmul) -> Product {
 }
 
 pub(super) fn check(spec: &KernelSpec, s: &Matmul) -> Result<(), KernelError> {
+    require(spec, "times", s.times.into(), s.times > 0, "at least 1")?;
     product::check(spec, product_of(*s))
 }
 
@@ -29,7 +31,8 @@ pub(super) fn build(k: &KernelBuilder<'_>, s: Matmul) {
     let epilogue = Store { n: s.n, bias, residual, y };
     let x = RowSource::Dense { base: x, stride_bytes: p.input_row_bytes() };
     let groups = k.share(k.i64(p.groups().into()));
-    for_row_blocks(k, s.rows, p.input_row_bytes(), k.step_word(word), |rows| {
+    let live = k.mul(k.step_word(word), k.i64(s.times.into()));
+    for_row_blocks(k, s.rows, p.input_row_bytes(), live, |rows| {
         k.for_between(groups.0, groups.1, |group| {
             for_tiles(k, &tile_sizes(k), rows, |first, count| {
                 let totals = p.totals(k, w, group, &x.rows(k, first, count));

@@ -2,21 +2,34 @@
 
 mod add;
 mod attention;
+mod blocks;
+mod conv;
+mod delta;
 pub mod dispatch;
+mod dots;
 mod elementwise;
 mod embed;
 mod expert;
 mod gated;
+mod group_norm;
 pub mod kv;
 mod matmul;
+mod ngram;
+mod ngram_embed;
 mod norm;
 mod pages;
 mod product;
 mod prologue;
 mod quantize;
+mod read_tail;
 mod repack;
+mod results;
 mod route;
 mod rows;
+mod slot_values;
+pub mod slots;
+mod streams;
+mod tails;
 mod tiles;
 mod to_f32;
 
@@ -42,10 +55,30 @@ pub(crate) fn check(spec: &KernelSpec) -> Result<(), KernelError> {
         KernelSpec::Embed(s) => embed::check(spec, s),
         KernelSpec::AttnPrologue(s) => prologue::check(spec, s),
         KernelSpec::Attention(s) => attention::check(spec, s),
+        KernelSpec::BlockKeys(s) => blocks::keys::check(spec, s),
+        KernelSpec::BlockScores(s) => blocks::scores::check(spec, s),
+        KernelSpec::BlockTop(s) => blocks::top::check(spec, s),
         KernelSpec::Route(s) => route::check(spec, s),
         KernelSpec::Dispatch(s) => dispatch::check(spec, s),
         KernelSpec::ExpertCombine(s) => route::check_combine(spec, s),
-        _ => Ok(()),
+        KernelSpec::ReadTail(s) => read_tail::check(spec, s),
+        KernelSpec::GatedDelta(s) => delta::check(spec, s),
+        KernelSpec::DeltaCommit(s) => delta::check_commit(spec, s),
+        KernelSpec::GatherRows(_) | KernelSpec::Mul(_) | KernelSpec::Scale(_) => Ok(()),
+        KernelSpec::StreamRepeat(s) => streams::check_repeat(spec, s),
+        KernelSpec::GroupRmsNorm(s) => group_norm::check(spec, s),
+        KernelSpec::ScaledSilu(s) => elementwise::check_scaled_silu(spec, s),
+        KernelSpec::HcRead(s) => streams::check_read(spec, s),
+        KernelSpec::HcWrite(s) => streams::check_write(spec, s),
+        KernelSpec::GatedHeadNorm(s) => group_norm::check_gated(spec, s),
+        KernelSpec::GatedAdd(s) => elementwise::check_gated_add(spec, s),
+        KernelSpec::StreamConcat(s) => streams::check_concat(spec, s),
+        KernelSpec::Conv1d(s) => conv::check(spec, s),
+        KernelSpec::ShiftRows(s) => tails::check_shift(spec, s),
+        KernelSpec::TailCommit(s) => tails::check_commit(spec, s),
+        KernelSpec::NgramRows(s) => ngram::check_rows(spec, s),
+        KernelSpec::NgramEmbed(s) => ngram_embed::check(spec, s),
+        KernelSpec::NgramGate(s) => ngram::check_gate(spec, s),
     }
 }
 
@@ -70,9 +103,29 @@ pub(crate) fn build(k: &KernelBuilder<'_>, spec: &KernelSpec) {
         KernelSpec::Embed(s) => embed::build(k, s),
         KernelSpec::AttnPrologue(s) => prologue::build(k, s),
         KernelSpec::Attention(s) => attention::build(k, s),
+        KernelSpec::BlockKeys(s) => blocks::keys::build(k, s),
+        KernelSpec::BlockScores(s) => blocks::scores::build(k, s),
+        KernelSpec::BlockTop(s) => blocks::top::build(k, s),
         KernelSpec::Route(s) => route::build(k, s),
         KernelSpec::Dispatch(s) => dispatch::build(k, s),
         KernelSpec::ExpertCombine(s) => route::combine(k, s),
+        KernelSpec::ReadTail(s) => read_tail::build(k, s),
+        KernelSpec::GatedDelta(s) => delta::build(k, s),
+        KernelSpec::DeltaCommit(s) => delta::commit(k, s),
+        KernelSpec::StreamRepeat(s) => streams::repeat(k, s),
+        KernelSpec::GroupRmsNorm(s) => group_norm::build(k, s),
+        KernelSpec::ScaledSilu(s) => elementwise::scaled_silu(k, s),
+        KernelSpec::HcRead(s) => streams::read(k, s),
+        KernelSpec::HcWrite(s) => streams::write(k, s),
+        KernelSpec::GatedHeadNorm(s) => group_norm::build_gated(k, s),
+        KernelSpec::GatedAdd(s) => elementwise::gated_add(k, s),
+        KernelSpec::StreamConcat(s) => streams::concat(k, s),
+        KernelSpec::Conv1d(s) => conv::build(k, s),
+        KernelSpec::ShiftRows(s) => tails::shift(k, s),
+        KernelSpec::TailCommit(s) => tails::commit(k, s),
+        KernelSpec::NgramRows(s) => ngram::rows(k, s),
+        KernelSpec::NgramEmbed(s) => ngram_embed::build(k, s),
+        KernelSpec::NgramGate(s) => ngram::gate(k, s),
     }
 }
 

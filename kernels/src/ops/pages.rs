@@ -35,6 +35,42 @@ impl<'c> Pages<'c> {
     pub fn index(&self, b: &KernelBuilder<'c>, position: Val<'c>) -> Val<'c> {
         b.and(position, b.i64(self.layout.page_tokens as i64 - 1))
     }
+
+    /// Address of dimension 0 of the key at page index `index`, in the page's part of a head.
+    pub fn key(&self, b: &KernelBuilder<'c>, head: Val<'c>, index: Val<'c>) -> Val<'c> {
+        let layout = &self.layout;
+        let bytes = layout.kind.element_bytes() as i64;
+        if layout.key_group == layout.page_tokens {
+            return b.element(head, index, bytes);
+        }
+        let inside = b.and(index, b.i64(layout.key_group as i64 - 1));
+        let group = b.element(head, b.sub(index, inside), layout.head_dim as i64 * bytes);
+        b.element(group, inside, bytes)
+    }
+
+    /// Bytes from one dimension of a key to the next.
+    pub fn key_stride(&self) -> i64 {
+        (self.layout.key_group * self.layout.kind.element_bytes()) as i64
+    }
+
+    /// Dimension `dim` of `lanes` neighbouring keys, the first of them at `key`, without scales.
+    pub fn load_keys(
+        &self,
+        b: &KernelBuilder<'c>,
+        key: Val<'c>,
+        dim: Val<'c>,
+        lanes: u32,
+    ) -> Val<'c> {
+        let layout = &self.layout;
+        let group = layout.key_group as u32;
+        let column = b.element(key, dim, self.key_stride());
+        if lanes <= group {
+            return load_stored(b, layout.kind, column, lanes);
+        }
+        let bytes = self.key_stride() * layout.head_dim as i64;
+        let pieces = (0..i64::from(lanes / group)).map(|i| b.offset(column, i * bytes));
+        load_pieces(b, layout.kind, &pieces.collect::<Vec<_>>(), group)
+    }
 }
 
 /// The element type of stored keys and values.
@@ -53,7 +89,35 @@ pub(super) fn load_stored<'c>(
     address: Val<'c>,
     lanes: u32,
 ) -> Val<'c> {
-    let value = b.load(stored(kind).x(lanes), address);
+    widen(b, kind, b.load(stored(kind).x(lanes), address))
+}
+
+/// `lanes` stored elements from each of the addresses (a power of two of them), side by side.
+pub(super) fn load_pieces<'c>(
+    b: &KernelBuilder<'c>,
+    kind: KvKind,
+    addresses: &[Val<'c>],
+    lanes: u32,
+) -> Val<'c> {
+    // Joined as words, which every vector unit can do in registers.
+    let words = lanes * stored(kind).bytes() / 4;
+    let count = addresses.len() as u32;
+    let load = |&at: &Val<'c>| b.load(Elem::I32.x(words), at);
+    let mut pieces: Vec<Val<'c>> = addresses.iter().map(load).collect();
+    if words == 1 {
+        let mut joined = b.zero(Elem::I32.x(count));
+        for (lane, &piece) in (0..).zip(&pieces) {
+            joined = b.insert(joined, piece, lane);
+        }
+        pieces = vec![joined];
+    }
+    while pieces.len() > 1 {
+        pieces = pieces.chunks(2).map(|pair| b.concat(pair[0], pair[1])).collect();
+    }
+    widen(b, kind, b.bitcast(pieces[0], stored(kind).x(lanes * count)))
+}
+
+fn widen<'c>(b: &KernelBuilder<'c>, kind: KvKind, value: Val<'c>) -> Val<'c> {
     match kind {
         KvKind::F32 => value,
         KvKind::F16 => b.fext(value, Elem::F32),
@@ -73,6 +137,9 @@ pub(super) fn check_layout(
     let page = layout.page_tokens;
     let fits = (16..=256).contains(&page) && page.is_power_of_two();
     require(spec, "page_tokens", page as u64, fits, "a power of two from 16 to 256")?;
+    let group = layout.key_group;
+    let fits = (4..=page).contains(&group) && group.is_power_of_two();
+    require(spec, "key_group", group as u64, fits, "a power of two from 4 to page_tokens")?;
     let kv_heads = layout.kv_heads as u32;
     let fits = kv_heads > 0 && heads > 0 && heads.is_multiple_of(kv_heads);
     require(spec, "heads", heads.into(), fits, "a multiple of the kv heads")

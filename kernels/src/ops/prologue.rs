@@ -12,6 +12,7 @@ use crate::spec::{AttnPrologue, KernelSpec};
 
 pub(super) fn check(spec: &KernelSpec, s: &AttnPrologue) -> Result<(), KernelError> {
     check_layout(spec, &s.kv, s.heads)?;
+    require(spec, "values", s.kv.values.into(), s.kv.values, "stored values")?;
     let fits = s.rope_dims as usize <= s.kv.head_dim && s.rope_dims.is_multiple_of(2);
     require(spec, "rope_dims", s.rope_dims.into(), fits, "an even number up to head_dim")
 }
@@ -87,8 +88,18 @@ pub(super) fn build(b: &KernelBuilder<'_>, s: AttnPrologue) {
                 let kv_head = b.sub(head, heads);
                 let k = head_of(b, operands.k, row, kv_head, dims);
                 let v = head_of(b, operands.v, row, kv_head, dims);
-                rotation.apply(b, k, scratch[1], operands.gains.map(|g| g[1]));
-                append(b, &operands, (row, kv_head), (scratch[1], v));
+                let slot = load_index(b, operands.slots, row);
+                let position = load_index(b, operands.positions, row);
+                let entry = b.sub(position, b.i64(s.first.into()));
+                let store = || {
+                    rotation.apply(b, k, scratch[1], operands.gains.map(|g| g[1]));
+                    append(b, &operands, (slot, entry, kv_head), (scratch[1], v));
+                };
+                if s.first == 0 {
+                    store();
+                } else {
+                    b.when(b.icmp(Compare::Ge, entry, b.i64(0)), store);
+                }
                 Vec::new()
             },
         );
@@ -178,7 +189,7 @@ impl<'c> Rotation<'_, 'c> {
 }
 
 /// `x' = fma(x, cos, -(y * sin))`, `y' = fma(y, cos, x * sin)`.
-fn turn<'c>(
+pub(super) fn turn<'c>(
     b: &KernelBuilder<'c>,
     x: Val<'c>,
     y: Val<'c>,
@@ -187,49 +198,66 @@ fn turn<'c>(
     (b.fma(x, cos, b.fneg(b.fmul(y, sin))), b.fma(y, cos, b.fmul(x, sin)))
 }
 
-/// Stores one position's key (rotated) and value of one kv head.
+/// Stores one entry's key (rotated) and value of one kv head.
 fn append<'c>(
     b: &KernelBuilder<'c>,
     operands: &Operands<'c>,
-    (row, kv_head): (Val<'c>, Val<'c>),
+    (slot, entry, kv_head): (Val<'c>, Val<'c>, Val<'c>),
     (k, v): (Val<'c>, Val<'c>),
 ) {
-    let layout = operands.pages.layout;
-    let position = load_index(b, operands.positions, row);
-    let table_row = operands.pages.table_row(b, load_index(b, operands.slots, row));
-    let page = operands.pages.page(b, table_row, position);
+    let pages = &operands.pages;
+    let layout = pages.layout;
+    let page = pages.page(b, pages.table_row(b, slot), entry);
     let head = b.element(page, kv_head, layout.head_bytes() as i64);
-    let index = operands.pages.index(b, position);
+    let index = pages.index(b, entry);
+    store_key(b, pages, (head, index), k);
+
     let bytes = layout.kind.element_bytes() as i64;
     let dims = layout.head_dim as u32;
-    // Scales exist for int8 only; the offsets are then inside the head's bytes.
-    let scaled = |x: Val<'c>, scales: usize| {
-        if layout.kind != KvKind::Int8 {
-            return b.f32(1.0);
-        }
-        let (scale, inverse) = head_scale(b, x, dims);
-        b.store(b.element(b.offset(head, scales as i64), index, 4), scale);
-        inverse
-    };
-
-    let inverse = scaled(k, layout.k_scale_offset(0, 0));
-    let column = b.element(head, index, bytes);
-    let stride = layout.page_tokens as i64 * bytes;
-    for_chunks(b, dims, |at, lanes| {
-        let packed = pack(b, layout.kind, load_f32(b, k, at, lanes), inverse);
-        let first = b.element(column, at, stride);
-        for lane in 0..lanes {
-            b.store(b.offset(first, i64::from(lane) * stride), b.extract(packed, lane));
-        }
-    });
-
-    let inverse = scaled(v, layout.v_scale_offset(0, 0));
+    let scales = b.offset(head, layout.v_scale_offset(0, 0) as i64);
+    let inverse = store_scale(b, layout.kind, (v, dims), b.element(scales, index, 4));
     let values = b.offset(head, layout.v_offset(0, 0, 0) as i64);
     let line = b.element(values, index, i64::from(dims) * bytes);
     for_chunks(b, dims, |at, lanes| {
         let packed = pack(b, layout.kind, load_f32(b, v, at, lanes), inverse);
         b.store(b.element(line, at, bytes), packed);
     });
+}
+
+/// Stores a key at `index` of a page's part `head`.
+pub(super) fn store_key<'c>(
+    b: &KernelBuilder<'c>,
+    pages: &Pages<'c>,
+    (head, index): (Val<'c>, Val<'c>),
+    k: Val<'c>,
+) {
+    let layout = pages.layout;
+    let dims = layout.head_dim as u32;
+    let scales = b.offset(head, layout.k_scale_offset(0, 0) as i64);
+    let inverse = store_scale(b, layout.kind, (k, dims), b.element(scales, index, 4));
+    let (key, stride) = (pages.key(b, head, index), pages.key_stride());
+    for_chunks(b, dims, |at, lanes| {
+        let packed = pack(b, layout.kind, load_f32(b, k, at, lanes), inverse);
+        let first = b.element(key, at, stride);
+        for lane in 0..lanes {
+            b.store(b.offset(first, i64::from(lane) * stride), b.extract(packed, lane));
+        }
+    });
+}
+
+/// Stores the scale of `dims` elements where the kind has one, and gives its inverse.
+fn store_scale<'c>(
+    b: &KernelBuilder<'c>,
+    kind: KvKind,
+    (x, dims): (Val<'c>, u32),
+    to: Val<'c>,
+) -> Val<'c> {
+    if kind != KvKind::Int8 {
+        return b.f32(1.0);
+    }
+    let (scale, inverse) = head_scale(b, x, dims);
+    b.store(to, scale);
+    inverse
 }
 
 /// f32 values as they are stored.

@@ -15,6 +15,44 @@ pub(super) fn for_my_rows<'c>(b: &KernelBuilder<'c>, body: impl FnOnce(Val<'c>))
     b.for_between(begin, end, body);
 }
 
+/// Runs `body(row, elements begin .. end)` for this part's share of the pieces of 256 elements
+/// (the last may be shorter) of the live rows of `k`.
+pub(super) fn for_my_pieces<'c>(
+    b: &KernelBuilder<'c>,
+    k: u32,
+    body: impl FnOnce(Val<'c>, (Val<'c>, Val<'c>)),
+) {
+    for_my_parts_of_rows(b, k.div_ceil(SPAN), |row, piece| {
+        let begin = b.mul(piece, b.i64(SPAN.into()));
+        let end = b.add(begin, b.i64(SPAN.into()));
+        body(row, (begin, b.imin(end, b.i64(k.into()))));
+    });
+}
+
+/// Runs `body(row, elements begin .. end)` for this part's share of the `count` slices of `k`
+/// elements of the live rows.
+pub(super) fn for_my_slices<'c>(
+    b: &KernelBuilder<'c>,
+    count: u32,
+    k: u32,
+    body: impl FnOnce(Val<'c>, (Val<'c>, Val<'c>)),
+) {
+    for_my_parts_of_rows(b, count, |row, slice| {
+        let begin = b.mul(slice, b.i64(k.into()));
+        body(row, (begin, b.add(begin, b.i64(k.into()))));
+    });
+}
+
+fn for_my_parts_of_rows<'c>(
+    b: &KernelBuilder<'c>,
+    count: u32,
+    body: impl FnOnce(Val<'c>, Val<'c>),
+) {
+    let count = b.i64(count.into());
+    let (begin, end) = b.share(b.mul(b.step_word(StepWord::Rows), count));
+    b.for_between(begin, end, |unit| body(b.udiv(unit, count), b.urem(unit, count)));
+}
+
 /// Address of row `row` of `f32[rows, k]`.
 pub(super) fn f32_row<'c>(b: &KernelBuilder<'c>, base: Val<'c>, row: Val<'c>, k: u32) -> Val<'c> {
     b.element(base, row, i64::from(k) * 4)

@@ -1,6 +1,6 @@
 //! Elementwise ops on rows.
 
-use super::math::{gelu_tanh, silu};
+use super::math::{gelu_tanh, sigmoid, silu};
 use crate::spec::Act;
 
 /// y = act(x).
@@ -8,6 +8,7 @@ pub fn act(kind: Act, x: f32) -> f32 {
     match kind {
         Act::Silu => silu(x),
         Act::GeluTanh => gelu_tanh(x),
+        Act::Sigmoid => sigmoid(x),
     }
 }
 

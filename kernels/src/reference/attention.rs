@@ -36,7 +36,7 @@ impl Pages<'_> {
     }
 
     /// Stored key of one position and kv head, and its scale (1 for f16).
-    fn key(&self, head: usize, position: usize) -> (Vec<f32>, f32) {
+    pub(super) fn key(&self, head: usize, position: usize) -> (Vec<f32>, f32) {
         let (page, index) = self.at(position);
         let l = &self.layout;
         let dims = 0..l.head_dim;
@@ -66,16 +66,26 @@ impl Pages<'_> {
 pub fn append(page: &mut [u8], layout: &KvLayout, at: (usize, usize), kv: (&[f32], &[f32])) {
     let (head, index) = at;
     let (k, v) = kv;
-    let (k_store, v_store) = (Stored::new(layout.kind, k), Stored::new(layout.kind, v));
-    for d in 0..layout.head_dim {
-        k_store.put(page, layout.k_offset(head, d, index), k[d]);
-        v_store.put(page, layout.v_offset(head, index, d), v[d]);
+    append_key(page, layout, at, k);
+    let stored = Stored::new(layout.kind, v);
+    for (d, &v) in v.iter().enumerate() {
+        stored.put(page, layout.v_offset(head, index, d), v);
     }
     if layout.kind == KvKind::Int8 {
-        let ks = layout.k_scale_offset(head, index);
-        let vs = layout.v_scale_offset(head, index);
-        page[ks..ks + 4].copy_from_slice(&k_store.scale.to_le_bytes());
-        page[vs..vs + 4].copy_from_slice(&v_store.scale.to_le_bytes());
+        let scale = layout.v_scale_offset(head, index);
+        page[scale..scale + 4].copy_from_slice(&stored.scale.to_le_bytes());
+    }
+}
+
+/// Stores one position's key of one kv head in its physical `page`.
+pub fn append_key(page: &mut [u8], layout: &KvLayout, (head, index): (usize, usize), k: &[f32]) {
+    let stored = Stored::new(layout.kind, k);
+    for (d, &k) in k.iter().enumerate() {
+        stored.put(page, layout.k_offset(head, d, index), k);
+    }
+    if layout.kind == KvKind::Int8 {
+        let scale = layout.k_scale_offset(head, index);
+        page[scale..scale + 4].copy_from_slice(&stored.scale.to_le_bytes());
     }
 }
 
@@ -106,37 +116,62 @@ impl Stored {
 #[derive(Clone, Copy, Debug)]
 pub struct View {
     pub kv_head: usize,
-    pub position: usize,
-    /// Positions visible, the row's own included; 0 for all.
+    /// Entries up to the row's own, which is the last.
+    pub entries: usize,
+    /// Entries visible, the row's own included; 0 for all.
     pub window: usize,
     /// Factor of q.k.
     pub scale: f32,
 }
 
 impl View {
-    /// First visible position.
+    /// First visible entry.
     pub fn first(&self) -> usize {
-        if self.window == 0 { 0 } else { (self.position + 1).saturating_sub(self.window) }
+        if self.window == 0 { 0 } else { self.entries.saturating_sub(self.window) }
     }
 }
 
 /// One query head of one row. `q`, `out`: `f32[head_dim]`.
 ///
-/// Keys are taken in spans of 256 positions aligned at 0, ascending; a span with no visible key is
-/// skipped. Softmax is rescaled by span.
+/// Keys are taken in spans of 256 entries aligned at 0, ascending; a span with no visible key is
+/// skipped. Softmax is rescaled by span. Where nothing is visible the result is zero.
 pub fn attend(q: &[f32], pages: &Pages<'_>, view: &View, out: &mut [f32]) {
+    let visible: Vec<(usize, usize)> = (view.first()..view.entries).map(|j| (j, j)).collect();
+    attend_numbered(q, pages, view, &visible, out);
+}
+
+/// [`attend`] over the `attended` entries alone, which ascend: each is numbered by its place among
+/// them, and spans are of these numbers.
+pub fn attend_selected(
+    q: &[f32],
+    pages: &Pages<'_>,
+    view: &View,
+    attended: &[usize],
+    out: &mut [f32],
+) {
+    let numbered: Vec<(usize, usize)> = attended.iter().copied().enumerate().collect();
+    attend_numbered(q, pages, view, &numbered, out);
+}
+
+/// Keys as (number, entry).
+fn attend_numbered(
+    q: &[f32],
+    pages: &Pages<'_>,
+    view: &View,
+    keys: &[(usize, usize)],
+    out: &mut [f32],
+) {
     let (mut max, mut total) = (f32::NEG_INFINITY, 0.0f32);
     out.fill(0.0);
-    for span in view.first() / SPAN..=view.position / SPAN {
-        let visible = view.first().max(span * SPAN)..(view.position + 1).min((span + 1) * SPAN);
-        let scores = visible.clone().map(|j| score(q, pages, view, j)).collect::<Vec<_>>();
+    for span in keys.chunk_by(|a, b| a.0 / SPAN == b.0 / SPAN) {
+        let scores = span.iter().map(|&(_, j)| score(q, pages, view, j)).collect::<Vec<_>>();
         let new_max = scores.iter().fold(max, |m, &s| if s > m { s } else { m });
         let correction = exp(max - new_max);
         let mut partials = [0.0f32; PARTIALS];
         let mut sums = vec![0.0f32; out.len()];
-        for (j, s) in visible.zip(scores) {
+        for (&(number, j), s) in span.iter().zip(scores) {
             let p = exp(s - new_max);
-            partials[j % PARTIALS] += p;
+            partials[number % PARTIALS] += p;
             let (value, scale) = pages.value(view.kv_head, j);
             let weight = if pages.layout.kind == KvKind::Int8 { p * scale } else { p };
             for (a, v) in sums.iter_mut().zip(value) {
@@ -148,6 +183,9 @@ pub fn attend(q: &[f32], pages: &Pages<'_>, view: &View, out: &mut [f32]) {
             *o = o.mul_add(correction, a);
         }
         max = new_max;
+    }
+    if keys.is_empty() {
+        return;
     }
     let inverse = 1.0 / total;
     for o in out.iter_mut() {

@@ -7,7 +7,7 @@
 //! partials by index mod 16 (fma), then the tree. Bias and residual are added last, in this order.
 
 use super::quantize::{Q8_BLOCKS, read_block};
-use super::{SPAN, dot_unspanned};
+use super::{SPAN, dot};
 use crate::formats::{ScalarBlock, block_format};
 use crate::spec::WeightFormat;
 
@@ -67,9 +67,7 @@ pub fn block_product(format: WeightFormat, w: &[u8], x: &[u8], k: usize) -> f32 
 
 /// Product of a native row of f32, f16 or bf16 with an f32 row.
 pub fn float_product(format: WeightFormat, w: &[u8], x: &[f32]) -> f32 {
-    let w = decode_row(format, w, x.len());
-    let spans = w.chunks(SPAN).zip(x.chunks(SPAN));
-    spans.fold(0.0, |total, (w, x)| total + dot_unspanned(w, x))
+    dot(&decode_row(format, w, x.len()), x)
 }
 
 /// Total, then bias, then residual.

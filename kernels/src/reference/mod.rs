@@ -9,12 +9,17 @@
 
 pub mod activations;
 pub mod attention;
+pub mod blocks;
+pub mod delta;
+pub mod delta_chunked;
 pub mod math;
 pub mod matmul;
 pub mod norm;
 pub mod quantize;
 pub mod rope;
 pub mod route;
+pub mod states;
+pub mod streams;
 
 #[cfg(test)]
 mod tests;
@@ -45,6 +50,12 @@ pub fn sum(terms: &[f32]) -> f32 {
 /// Sum of squares by spans, each square joined by fma.
 pub fn sum_of_squares(terms: &[f32]) -> f32 {
     reduce(terms, |partial, term| term.mul_add(term, partial))
+}
+
+/// Dot product by spans, each product joined by fma.
+pub fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let spans = a.chunks(SPAN).zip(b.chunks(SPAN));
+    spans.fold(0.0, |total, (a, b)| total + dot_unspanned(a, b))
 }
 
 /// Dot product over one span-free vector: 16 partials by index mod 16 (fma), then the tree.

@@ -32,6 +32,8 @@ pub struct Epilogue {
 /// | next, if asked | bias, then residual |
 /// | last | `y: f32[rows, n]`; may be the residual itself |
 ///
+/// `rows` here is the live count times [`times`](Self::times).
+///
 /// Unit: 16 output rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Matmul {
@@ -42,6 +44,8 @@ pub struct Matmul {
     pub epilogue: Epilogue,
     /// Takes the live count from the step block's logit rows instead of its rows.
     pub logits: bool,
+    /// Rows of `x` and `y` for each live row: 1, or the streams that share the weight.
+    pub times: u32,
 }
 
 /// `y[rows, n] = act(x . w_gate) * (x . w_up)`.
@@ -68,13 +72,16 @@ pub struct Repack {
     pub k: u32,
 }
 
-/// `y[i] = f32(w[i])` (+ 1) for a vector of `n` elements. Operands: 1 `w` (native), 2 `y: f32[n]`.
+/// `y[i] = f32(w[i])` (+ 1, or the negative exponential) for a vector of `n` elements.
+/// Operands: 1 `w` (native), 2 `y: f32[n]`. Part 0 takes what is no whole group of 16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ToF32 {
     pub format: WeightFormat,
     pub n: u32,
     /// Adds 1: gains that are stored as the distance from one.
     pub add_one: bool,
+    /// `-exp(w)`: rates that are stored as logarithms.
+    pub neg_exp: bool,
 }
 
 /// `h[pair, n] = act(x[row] . w_gate[expert]) * (x[row] . w_up[expert])` for each routed pair

@@ -19,6 +19,8 @@ use serde::{Deserialize, Serialize};
 ///
 /// Unit: one query head or one kv head of a row. `head_dim % 16 == 0`, `rope_dims` even and at
 /// most `head_dim`.
+///
+/// The row at `position` is stored as entry `position - first`; rows before `first` are not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct AttnPrologue {
     pub heads: u32,
@@ -31,6 +33,8 @@ pub struct AttnPrologue {
     pub rope_dims: u32,
     /// Rotate pairs (2i, 2i + 1) and not (i, i + rope_dims / 2).
     pub adjacent: bool,
+    /// Position of the first stored entry.
+    pub first: u32,
 }
 
 /// Causal attention of each row over its sequence's pages, its own position included.
@@ -42,9 +46,14 @@ pub struct AttnPrologue {
 /// | 3 | `slots: u32[rows]` |
 /// | 4 | page table `u32[slots, pages_per_slot]` |
 /// | 5 | pages of this layer |
-/// | 6 | `y: f32[rows, heads * head_dim]`, or q8 rows of it with `quantize` (`head_dim % 32 == 0`) |
+/// | 6, with `selection` | what [`super::BlockTop`] selected, `u32[rows, keep + 2]` |
+/// | last | `y: f32[rows, heads * head_dim]`, or q8 rows of it with `quantize` (`head_dim % 32 == 0`) |
 ///
 /// Unit: up to four query heads of one kv head of a row.
+///
+/// The row at `position` is entry `position - first`. A row before `first` sees nothing and gives
+/// zeros. With `selection` a row sees the entries of its blocks only; if these are all entries, the
+/// result is the same as without, bit for bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Attention {
     /// A multiple of the layout's kv heads.
@@ -56,6 +65,19 @@ pub struct Attention {
     /// Positions that a row sees, its own included; 0 for all.
     pub window: u32,
     pub quantize: bool,
+    /// Position of the first stored entry.
+    pub first: u32,
+    /// Read selected blocks only; not with a `window`.
+    pub selection: Option<Selected>,
+}
+
+/// Blocks of entries that rows select.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Selected {
+    /// Entries of a block: 4, 8 or 16, and a part of the layout's `key_group`.
+    pub block: u32,
+    /// Whole blocks that a row selects at most.
+    pub keep: u32,
 }
 
 /// Softmax over `logits: f32[rows, experts]` (operand 1) and the `top_k` largest, descending,

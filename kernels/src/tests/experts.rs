@@ -98,4 +98,5 @@ fn expert_down_products_equal_the_reference() {
     down_equals_reference(WeightFormat::Q4_K);
     down_equals_reference(WeightFormat::Q8_0);
     down_equals_reference(WeightFormat::F16);
+    down_equals_reference(WeightFormat::IQ4_NL);
 }

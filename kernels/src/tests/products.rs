@@ -15,7 +15,8 @@ pub fn runnable(spec: KernelSpec) -> Runnable {
     runnable_for(spec, Target::of_this_machine().unwrap())
 }
 
-fn runnable_for(spec: KernelSpec, target: Target) -> Runnable {
+/// The kernel for a target that this machine can run.
+pub fn runnable_for(spec: KernelSpec, target: Target) -> Runnable {
     Runnable::new(&compile(&[spec], target).unwrap()[0]).unwrap()
 }
 
@@ -94,7 +95,8 @@ fn matmul_equals_reference(format: WeightFormat, n: usize, k: usize, epi: Epilog
     }
     for (class, target) in kinds {
         let (n32, k32) = (n as u32, k as u32);
-        let spec = Matmul { format, n: n32, k: k32, rows: class, epilogue: epi, logits: false };
+        let spec =
+            Matmul { format, n: n32, k: k32, rows: class, epilogue: epi, logits: false, times: 1 };
         let kernel = runnable_for(KernelSpec::Matmul(spec), target);
         for rows in [1, 2, 3, 4, 6, 8, 32, MOST_ROWS] {
             let mut y = Buffer::zeroed(MOST_ROWS * n * 4);
@@ -146,6 +148,7 @@ matmul_tests! {
     matmul_q4_k: Q4_K,
     matmul_q5_k: Q5_K,
     matmul_q6_k: Q6_K,
+    matmul_iq4_nl: IQ4_NL,
 }
 
 /// The largest quants with the largest activations stay exact: no i16 may saturate. The four
@@ -171,6 +174,7 @@ fn extreme_quants_are_exact() {
             rows: RowClass::Few,
             epilogue: Epilogue::default(),
             logits: true,
+            times: 1,
         };
         let mut y = Buffer::zeroed(2 * n * 4);
         let mut weight = packed(format, n, k, &native);
@@ -184,6 +188,30 @@ fn extreme_quants_are_exact() {
     }
 }
 
+/// A weight that streams share: the rows of a window times the streams.
+#[test]
+fn streams_may_share_a_weight() {
+    let (n, k, times, rows) = (40, 96, 3, 2);
+    for format in [WeightFormat::Q8_0, WeightFormat::F32] {
+        let mut random = Random::new(13);
+        let native = random.weights(format, n, k);
+        let input = Input::new(format, k, random.floats(times * rows * k));
+        let need: Vec<f32> = (0..times * rows * n)
+            .map(|i| input.product(i / n, native_row(format, k, &native, i % n)))
+            .collect();
+        let (n32, k32, times) = (n as u32, k as u32, times as u32);
+        let (rows_class, epilogue) = (RowClass::Few, Epilogue::default());
+        let spec =
+            Matmul { format, n: n32, k: k32, rows: rows_class, epilogue, logits: false, times };
+        let mut y = Buffer::zeroed(need.len() * 4);
+        let (mut x, mut weight) = (Buffer::of(&input.bytes), packed(format, n, k, &native));
+        let mut step = Buffer::step(rows as u32);
+        let kernel = runnable(KernelSpec::Matmul(spec));
+        kernel.run(&mut [&mut step, &mut x, &mut weight, &mut y], 2);
+        assert_bits(y.as_ref(), &need, &format!("{spec:?}"));
+    }
+}
+
 /// Every kernel of this file is also made for the target that this machine may lack.
 #[test]
 fn all_formats_are_made_for_every_target() {
@@ -191,7 +219,7 @@ fn all_formats_are_made_for_every_target() {
     let specs: Vec<KernelSpec> = WeightFormat::ALL
         .into_iter()
         .flat_map(|format| {
-            let matmul = Matmul { format, n, k, rows, epilogue, logits: false };
+            let matmul = Matmul { format, n, k, rows, epilogue, logits: false, times: 1 };
             let repack = KernelSpec::Repack(Repack { format, n, k });
             let repack = (!format.is_float()).then_some(repack);
             std::iter::once(KernelSpec::Matmul(matmul)).chain(repack)
@@ -252,6 +280,7 @@ fn gated_products_equal_the_reference() {
     gated_equals_reference(WeightFormat::Q4_K, Act::Silu, true);
     gated_equals_reference(WeightFormat::Q8_0, Act::GeluTanh, false);
     gated_equals_reference(WeightFormat::F16, Act::Silu, false);
+    gated_equals_reference(WeightFormat::IQ4_NL, Act::Silu, true);
 }
 
 /// Against the products of every pair, summed by the reference; two rows share an expert.
@@ -260,7 +289,7 @@ fn sums_of_experts_equal_the_reference() {
     let (experts, top_k, n, rows) = (5usize, 2usize, 48usize, 3usize);
     let ids = [4u32, 1, 0, 4, 2, 1];
     for (format, k) in
-        [(WeightFormat::Q4_K, 512), (WeightFormat::Q8_0, 96), (WeightFormat::F16, 64)]
+        [(WeightFormat::Q4_K, 512), (WeightFormat::IQ4_NL, 96), (WeightFormat::F16, 64)]
     {
         let mut random = Random::new(11);
         let banks: Vec<Vec<u8>> = (0..experts).map(|_| random.weights(format, n, k)).collect();
@@ -302,14 +331,25 @@ fn sums_of_experts_equal_the_reference() {
 #[test]
 fn vectors_become_f32() {
     for format in [WeightFormat::F32, WeightFormat::F16, WeightFormat::BF16] {
-        let native = Random::new(3).weights(format, 1, 48);
-        let need = crate::reference::matmul::decode_row(format, &native, 48);
-        for add_one in [false, true] {
-            let kernel = runnable(KernelSpec::ToF32(ToF32 { format, n: 48, add_one }));
-            let mut y = Buffer::zeroed(48 * 4);
+        for (n, add_one, neg_exp) in [
+            (48, false, false),
+            (48, true, false),
+            (48, false, true),
+            (38, false, true),
+            (6, true, false),
+        ] {
+            let native = Random::new(3).weights(format, 1, 48);
+            let need = crate::reference::matmul::decode_row(format, &native, 48);
+            let kernel = runnable(KernelSpec::ToF32(ToF32 { format, n, add_one, neg_exp }));
+            let mut y = Buffer::zeroed(n as usize * 4);
             kernel.run(&mut [&mut Buffer::step(1), &mut Buffer::of(&native), &mut y], 2);
-            let need: Vec<f32> = need.iter().map(|x| if add_one { x + 1.0 } else { *x }).collect();
-            assert_bits(y.as_ref(), &need, &format!("{format:?}"));
+            let one = |x: &f32| match (add_one, neg_exp) {
+                (true, _) => x + 1.0,
+                (_, true) => -crate::reference::math::exp(*x),
+                _ => *x,
+            };
+            let need: Vec<f32> = need[..n as usize].iter().map(one).collect();
+            assert_bits(y.as_ref(), &need, &format!("{format:?} {n}"));
         }
     }
 }

@@ -36,7 +36,9 @@ impl Random {
         let mut bytes: Vec<u8> = (0..n * row_bytes).map(|_| self.word() as u8).collect();
         let block_bytes = format.block().1 as usize;
         let scales: &[usize] = match format {
-            WeightFormat::Q8_0 | WeightFormat::Q4_0 | WeightFormat::Q5_0 => &[0],
+            WeightFormat::Q8_0 | WeightFormat::Q4_0 | WeightFormat::Q5_0 | WeightFormat::IQ4_NL => {
+                &[0]
+            }
             WeightFormat::Q6_K => &[208],
             _ => &[0, 2],
         };

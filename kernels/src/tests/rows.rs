@@ -181,7 +181,7 @@ fn elementwise_ops_equal_the_reference_for_odd_lengths() {
             &run(spec, false),
             &bytes_of(&a.iter().map(|a| a * 0.3).collect::<Vec<_>>()),
         );
-        for act in [Act::Silu, Act::GeluTanh] {
+        for act in [Act::Silu, Act::GeluTanh, Act::Sigmoid] {
             let spec = KernelSpec::ActMul(ActMul { act, k, quantize: false });
             let mut want = vec![0.0; a.len()];
             activations::act_mul(act, &a, &b, &mut want);

@@ -39,7 +39,7 @@ impl Build {
             name: name.into(),
             ty: TensorType::new(DType::Unresolved, dims),
             source: WeightSource::Named(vec![TensorSlice::whole(name)]),
-            add_one: false,
+            transform: Transform::None,
         })
     }
 
@@ -69,7 +69,7 @@ impl Build {
         let k = self.push(rope(KV_HEADS), &[k, angles], &name("k_rope"));
         let row = TensorType::new(DType::F32, &[KV_HEADS.into(), HEAD_DIM.into()]);
         let kind = StateKind::Append;
-        let state = self.graph.state(StateDef { name: format!("kv.{layer}"), kind, row });
+        let state = self.graph.state(StateDef::new(format!("kv.{layer}"), kind, row));
         let state = self.push(Op::StateAppend {}, &[state, k, v], &name("append"));
         let op = Op::Attention {
             heads: HEADS,
@@ -114,7 +114,7 @@ pub fn base_graph(shape: Shape, window: Window) -> Graph {
         name: "inverse_frequencies".into(),
         ty: TensorType::new(DType::F32, &[half as u32]),
         source: WeightSource::Constant((0..half).map(|i| 0.5f32.powi(i as i32)).collect()),
-        add_one: false,
+        transform: Transform::None,
     });
     let mut x = b.push(Op::Embed { scale: 1.0 }, &[table], "token_embd");
     let angles = b.push(Op::RopeAngles { dims: HEAD_DIM }, &[frequencies], "angles");

@@ -23,8 +23,10 @@ fn decoded_bits_are_those_of_the_reference() {
         assert!(found.iter().filter(|x| x.is_finite() && **x != 0.0).count() > 600, "{ty}");
         checked.push(ty.name());
     }
-    let all =
-        ["F32", "F16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "BF16"];
+    let all = [
+        "F32", "F16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL",
+        "BF16",
+    ];
     assert_eq!(checked, all);
 }
 

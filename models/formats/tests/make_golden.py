@@ -31,6 +31,7 @@ SCALES = {
     Type.Q4_K: [0, 2],
     Type.Q5_K: [0, 2],
     Type.Q6_K: [208],
+    Type.IQ4_NL: [0],
 }
 SPECIAL = [0x7C00, 0xFC00, 0x7E01, 0x7C01, 0x0001, 0x83FF, 0x8000, 0x0000, 0x7BFF]
 ELEMENTS = 1536

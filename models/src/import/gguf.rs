@@ -1,14 +1,16 @@
 //! Definitions from the metadata of a GGUF file.
 
+mod hybrid;
+
 use std::path::Path;
 
 use strata_formats::{Checkpoint, KeyError, Metadata, TensorType, decode};
 
 use super::periods::runs;
-use super::{FAMILIES, Family, check_layers, file_name, narrow, unknown_architecture};
+use super::{FAMILIES, Family, file_name, narrow, unknown_architecture};
 use crate::error::ModelError;
 use crate::schema::{
-    Attention, Bias, Block, ChatTemplate, Gated, Gqa, Head, Layout, Mlp, ModelDef, Moe, Norm, Rope,
+    Attention, Bias, Block, ChatTemplate, Gated, Gqa, Head, Mlp, ModelDef, Moe, Norm, Rope,
     Scaling, TokenizerSource, Tokens, Weights,
 };
 
@@ -35,7 +37,7 @@ pub(super) fn import(path: &Path, checkpoint: &Checkpoint) -> Result<ModelDef, M
     };
     let file = GgufFile { path, checkpoint, metadata, family };
     let hidden = file.need("embedding_length")?;
-    let layers = check_layers(path, &file.key("block_count"), file.need("block_count")?)?;
+    let layers = file.layers()?;
     let eps = file.of(metadata.required(&file.key("attention.layer_norm_rms_epsilon"), f32_of))?;
     let untied = checkpoint.tensor("output.weight").is_some();
     let embed_scale = if family.gemma.is_some() { f64::from(hidden).sqrt() as f32 } else { 1.0 };
@@ -49,12 +51,16 @@ pub(super) fn import(path: &Path, checkpoint: &Checkpoint) -> Result<ModelDef, M
         context: file.need("context_length")?,
         norm: Norm::RmsNorm { eps, zero_centred: false },
         embed_scale,
+        residual: file.residual()?,
         layers,
         blocks: runs(&blocks),
+        ngram: file.ngram()?,
+        draft: file.draft(layers)?,
         head: if untied { Head::Untied } else { Head::Tied },
         weights: Weights {
-            layout: Layout::Gguf,
+            layout: file.layout(),
             prefix: "model.".into(),
+            renamed: file.renamed(),
             files: vec![file_name(path)?],
         },
         tokens: file.tokens()?,
@@ -144,9 +150,15 @@ impl GgufFile<'_> {
     }
 
     fn block(&self, layer: u32, layers: u32) -> Result<Block, ModelError> {
+        let attention = match self.family.hybrid {
+            Some(hybrid) if self.is_recurrent(layer, layers)? => {
+                Attention::GatedDelta(self.delta(hybrid)?)
+            }
+            _ => Attention::Gqa(self.gqa(layer, layers)?),
+        };
         Ok(Block {
             repeat: 1,
-            attention: Attention::Gqa(self.gqa(layer, layers)?),
+            attention,
             post_norms: self.family.gemma.is_some(),
             mlp: self.mlp(layer)?,
         })
@@ -179,8 +191,10 @@ impl GgufFile<'_> {
             qk_norm: self.family.qk_norm || self.has(layer, "attn_q_norm.weight"),
             bias: self.bias(layer),
             rope: self.rope(head_dim, window.is_some())?,
+            gate: self.family.hybrid.is_some(),
             scale: self.scale((hidden, heads, head_dim), layers)?,
             window,
+            indexer: self.indexer(layer, layers)?,
         })
     }
 
@@ -291,12 +305,14 @@ impl GgufFile<'_> {
             };
             return Ok(Mlp::Gated(Gated { intermediate, act }));
         }
-        let intermediate = match self.optional("expert_feed_forward_length")? {
+        let intermediate = match self.of_layer("expert_feed_forward_length", layer)? {
             Some(width) => width,
             None => self.need("feed_forward_length")?,
         };
-        if let Some(shared) = self.optional("expert_shared_count")?.filter(|&n| n > 0) {
-            return Err(self.refused("expert_shared_count", shared, "no shared experts"));
+        let most = u32::from(self.family.hybrid.is_some());
+        if let Some(shared) = self.optional("expert_shared_count")?.filter(|&n| n > most) {
+            let need = ["no shared experts", "at most one"][most as usize];
+            return Err(self.refused("expert_shared_count", shared, need));
         }
         let norm = self.of(self.metadata.bool(&self.key("expert_weights_norm")))?;
         Ok(Mlp::Moe(Moe {
@@ -305,6 +321,7 @@ impl GgufFile<'_> {
             intermediate,
             norm_top_k: norm.unwrap_or(true),
             act,
+            shared: self.shared(layer)?,
         }))
     }
 

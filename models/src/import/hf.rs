@@ -1,6 +1,7 @@
 //! Definitions from a published checkpoint: `config.json` and the files beside it.
 
 mod config;
+mod hybrid;
 mod tokens;
 
 use std::path::Path;
@@ -38,11 +39,13 @@ pub(super) fn import(path: &Path, checkpoint: &Checkpoint) -> Result<ModelDef, M
 
 /// What stands before the embedding's name.
 fn prefix(path: &Path, checkpoint: &Checkpoint) -> Result<String, ModelError> {
-    let prefix = checkpoint.tensors().find_map(|tensor| tensor.name.strip_suffix(EMBEDDING));
-    prefix.map(str::to_owned).ok_or_else(|| ModelError::MissingTensor {
-        path: path.into(),
-        tensor: EMBEDDING.into(),
-        need: "an embedding table under some prefix",
+    let prefixes = checkpoint.tensors().filter_map(|tensor| tensor.name.strip_suffix(EMBEDDING));
+    prefixes.min_by_key(|prefix| *prefix == "mtp.").map(str::to_owned).ok_or_else(|| {
+        ModelError::MissingTensor {
+            path: path.into(),
+            tensor: EMBEDDING.into(),
+            need: "an embedding table under some prefix",
+        }
     })
 }
 
@@ -78,14 +81,18 @@ impl Published<'_> {
             hidden,
             vocab: config.need("vocab_size")?,
             context: config.need("max_position_embeddings")?,
-            norm: Norm::RmsNorm { eps, zero_centred: gemma },
+            norm: Norm::RmsNorm { eps, zero_centred: gemma || self.family.hybrid.is_some() },
             embed_scale: if gemma { f64::from(hidden).sqrt() as f32 } else { 1.0 },
+            residual: self.residual()?,
             layers,
             blocks: runs(&blocks),
+            ngram: self.ngram()?,
+            draft: self.draft(layers)?,
             head: self.head()?,
             weights: Weights {
                 layout: self.layout(),
                 prefix: self.prefix.clone(),
+                renamed: Vec::new(),
                 files: vec![file_name(config.path)?],
             },
             tokens,
@@ -117,9 +124,13 @@ impl Published<'_> {
     }
 
     fn block(&self, layer: u32) -> Result<Block, ModelError> {
+        let attention = match self.family.hybrid {
+            Some(hybrid) if self.is_recurrent(layer)? => Attention::GatedDelta(self.delta(hybrid)?),
+            _ => Attention::Gqa(self.gqa(layer)?),
+        };
         Ok(Block {
             repeat: 1,
-            attention: Attention::Gqa(self.gqa(layer)?),
+            attention,
             post_norms: self.family.gemma.is_some(),
             mlp: self.mlp(layer)?,
         })
@@ -150,14 +161,20 @@ impl Published<'_> {
             qk_norm: self.family.qk_norm,
             bias,
             rope: self.rope(head_dim, local)?,
+            gate: self.family.hybrid.is_some(),
             scale,
             window,
+            indexer: self.indexer(layer)?,
         })
     }
 
     /// Whether the layer sees a window only: from `layer_types`, or from the older keys.
     fn is_local(&self, layer: u32) -> Result<bool, ModelError> {
         let config = &self.config;
+        // The draft head's layer is in no list.
+        if self.family.hybrid.is_some() {
+            return Ok(false);
+        }
         if let Some(types) = config.list("layer_types")? {
             return match types.get(layer as usize).and_then(|kind| kind.as_str()) {
                 Some("full_attention") => Ok(false),
@@ -204,9 +221,11 @@ impl Published<'_> {
                 (config.number("rope_theta")?, scaling)
             }
         };
-        let partial = match config.table("rope_parameters") {
-            Some(table) => table.number("partial_rotary_factor")?,
-            None => config.number("partial_rotary_factor")?,
+        let key = "partial_rotary_factor";
+        let partial = match config.table("rope_parameters").map(|table| table.number(key)) {
+            Some(Ok(Some(partial))) => Some(partial),
+            Some(Err(error)) => return Err(error),
+            _ => config.number(key)?,
         };
         let dims = partial.map(|part| (f64::from(head_dim) * part) as u16);
         Ok(Rope {
@@ -227,8 +246,9 @@ impl Published<'_> {
             experts: config.need_narrow("num_experts")?,
             top_k: config.need_narrow("num_experts_per_tok")?,
             intermediate: config.need("moe_intermediate_size")?,
-            norm_top_k: config.flag("norm_topk_prob")?.unwrap_or(false),
+            norm_top_k: config.flag("norm_topk_prob")?.unwrap_or(self.family.hybrid.is_some()),
             act,
+            shared: self.shared()?,
         }))
     }
 

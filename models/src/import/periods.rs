@@ -42,8 +42,10 @@ mod tests {
                     qk_norm: false,
                     bias: Bias::None,
                     rope: rope.clone(),
+                    gate: false,
                     scale: None,
                     window: Some(u32::from(c)),
+                    indexer: None,
                 }),
                 post_norms: false,
                 mlp: Mlp::Gated(Gated { intermediate: 64, act: Act::Silu }),
@@ -55,7 +57,7 @@ mod tests {
         runs(&layers(pattern))
             .iter()
             .map(|run| {
-                let Attention::Gqa(gqa) = &run.attention;
+                let Attention::Gqa(gqa) = &run.attention else { panic!("made above") };
                 let c = char::from_u32(gqa.window.unwrap()).unwrap();
                 format!("{}{c}", run.repeat)
             })

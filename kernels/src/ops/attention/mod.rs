@@ -3,30 +3,43 @@
 //! A unit of work is one row and up to four query heads of one kv head, so that keys and values are
 //! loaded and widened once for all of them. In q.k the lanes are positions (K is stored transposed)
 //! and in p.v they are dimensions: nothing is reduced across lanes but one sum a span.
+//!
+//! With a selection, a row that selected every block is computed as if there were none.
 
 mod keys;
+mod selected;
 mod values;
 
+use super::blocks::check_block;
+use super::dots::{ACCUMULATORS, Dots};
 use super::kv::KvKind;
 use super::pages::{Pages, check_layout};
 use super::quantize::{q8_row, store_q8_block, zero_q8_tail};
 use super::require;
-use super::rows::{LANES, load_f32, load_index, store_f32};
+use super::rows::{LANES, f32_row, load_f32, load_index, store_f32};
 use crate::builder::{Compare, Elem, KernelBuilder, StepWord, Val};
 use crate::error::KernelError;
 use crate::math;
 use crate::spec::{Attention, KernelSpec};
+use selected::{Selection, Tables};
 
 const SPAN: u32 = 256;
 /// Query heads that share the loads of a unit.
 const HEADS_AT_ONCE: u32 = 4;
-/// f32 accumulator registers that keep both multipliers busy.
-const ACCUMULATORS: u32 = 8;
 
 pub(super) fn check(spec: &KernelSpec, s: &Attention) -> Result<(), KernelError> {
     check_layout(spec, &s.kv, s.heads)?;
     let fits = !s.quantize || s.kv.head_dim.is_multiple_of(32);
-    require(spec, "head_dim", s.kv.head_dim as u64, fits, "a multiple of 32 to quantise")
+    require(spec, "head_dim", s.kv.head_dim as u64, fits, "a multiple of 32 to quantise")?;
+    require(spec, "values", s.kv.values.into(), s.kv.values, "stored values")?;
+    let Some(selected) = s.selection else {
+        return Ok(());
+    };
+    let group = s.kv.key_group as u64;
+    check_block(spec, selected.block)?;
+    let fits = group.is_multiple_of(selected.block.into());
+    require(spec, "key_group", group, fits, "a multiple of the selected blocks")?;
+    require(spec, "window", s.window.into(), s.window == 0, "none beside a selection")
 }
 
 /// How the query heads of a kv head are cut: `large` chunks of `size` heads, the others one less.
@@ -94,6 +107,17 @@ struct Body<'c> {
     /// `f32[heads][head_dim]`: the span's weighted values, and the result so far.
     sums: Val<'c>,
     result: Val<'c>,
+    /// The rows' selections, and scratch to look them up.
+    selections: Option<(Val<'c>, Tables<'c>)>,
+}
+
+/// Which keys a unit reads.
+#[derive(Clone, Copy)]
+enum Seen<'c> {
+    /// Those of the visible positions.
+    All,
+    /// Those that the tables show; what is visible are numbers of selected keys.
+    Selected(Tables<'c>),
 }
 
 /// What a unit looks at.
@@ -106,6 +130,7 @@ struct Unit<'c> {
     table_row: Val<'c>,
     /// Visible positions: first, and one past the last.
     visible: (Val<'c>, Val<'c>),
+    seen: Seen<'c>,
 }
 
 impl<'c> Body<'c> {
@@ -113,18 +138,20 @@ impl<'c> Body<'c> {
         let (table, base) = (b.operand(4), b.operand(5));
         let head_bytes = s.kv.head_dim as u32 * 4;
         // A tile of `heads - 1` heads may be twice as long.
-        let tile = ACCUMULATORS * b.facts().lanes * 2;
+        let lanes = ACCUMULATORS * b.facts().lanes * 2;
+        let selections = s.selection.map(|x| (b.operand(6), Tables::new(b, &s, x.block)));
         Self {
             s,
             q: b.operand(1),
             positions: b.operand(2),
             slots: b.operand(3),
             pages: Pages { layout: s.kv, pages_per_slot: s.pages_per_slot, table, base },
-            out: b.operand(6),
+            out: b.operand(6 + u32::from(selections.is_some())),
             scores: b.scratch(heads * SPAN * 4),
-            partials: b.scratch(4 * tile * 4),
+            partials: b.scratch(Dots::partial_bytes(1, lanes)),
             sums: b.scratch(heads * head_bytes),
             result: b.scratch(heads * head_bytes),
+            selections,
         }
     }
 
@@ -149,7 +176,7 @@ impl<'c> Body<'c> {
         (kv_head, head): (Val<'c>, Val<'c>),
     ) {
         let position = load_index(b, self.positions, row);
-        let end = b.add(position, b.i64(1));
+        let end = b.sub(b.add(position, b.i64(1)), b.i64(self.s.first.into()));
         let first = match self.s.window {
             0 => b.i64(0),
             window => b.imax(b.sub(end, b.i64(window.into())), b.i64(0)),
@@ -157,22 +184,53 @@ impl<'c> Body<'c> {
         let table_row = self.pages.table_row(b, load_index(b, self.slots, row));
         let query = b.add(b.mul(row, b.i64(self.s.heads.into())), head);
         let q = b.element(self.q, query, i64::from(self.dims()) * 4);
-        let unit = Unit { heads, kv_head, q, table_row, visible: (first, end) };
-        self.clear(b, self.result, heads);
-        let mut init = vec![b.f32(f32::NEG_INFINITY); heads as usize];
-        init.extend(vec![b.f32(0.0); heads as usize]);
-        let spans = (b.shr(first, b.i64(8)), b.add(b.shr(position, b.i64(8)), b.i64(1)));
+        let all = Unit { heads, kv_head, q, table_row, visible: (first, end), seen: Seen::All };
+        let (Some((lists, tables)), Some(s)) = (self.selections, self.s.selection) else {
+            let totals = self.attend(b, &all, None);
+            return self.finish(b, (row, head), &totals);
+        };
+        let list = f32_row(b, lists, row, s.keep + 2);
+        let attended = load_index(b, list, b.i64(0));
+        let totals = b.if_else(
+            b.icmp(Compare::Ge, attended, end),
+            || self.attend(b, &all, None),
+            || {
+                let visible = (b.i64(0), attended);
+                let unit = Unit { visible, seen: Seen::Selected(tables), ..all };
+                self.attend(b, &unit, Some(Selection::new(b, s, list, attended)))
+            },
+        );
+        self.finish(b, (row, head), &totals);
+    }
+
+    /// Leaves weighted sums of values in `result` and gives the sums of the weights.
+    fn attend(
+        &self,
+        b: &KernelBuilder<'c>,
+        unit: &Unit<'c>,
+        selection: Option<Selection<'c>>,
+    ) -> Vec<Val<'c>> {
+        let heads = unit.heads as usize;
+        let (first, end) = unit.visible;
+        self.clear(b, self.result, unit.heads);
+        let mut init = vec![b.f32(f32::NEG_INFINITY); heads];
+        init.extend(vec![b.f32(0.0); heads]);
+        let last = b.add(b.imax(end, b.i64(0)), b.i64(i64::from(SPAN) - 1));
+        let spans = (b.shr(first, b.i64(8)), b.shr(last, b.i64(8)));
         let state = b.for_range(spans, 1, &init, |span, state| {
             let at = b.shl(span, b.i64(8));
             let begin = b.imax(first, at);
             let end = b.imin(end, b.add(at, b.i64(SPAN.into())));
-            self.score(b, &unit, (begin, end));
-            let (state, corrections) = self.soften(b, &unit, (begin, end), state);
-            self.weigh(b, &unit, (begin, end));
+            if let (Seen::Selected(tables), Some(selection)) = (&unit.seen, selection) {
+                self.look_up(b, unit, (tables, selection), (begin, end));
+            }
+            self.score(b, unit, (begin, end));
+            let (state, corrections) = self.soften(b, unit, (begin, end), state);
+            self.weigh(b, unit, (begin, end));
             self.join(b, &corrections);
             state
         });
-        self.finish(b, (row, head), &state[heads as usize..]);
+        state[heads..].to_vec()
     }
 
     fn head_in_page(&self, b: &KernelBuilder<'c>, unit: &Unit<'c>, position: Val<'c>) -> Val<'c> {
@@ -229,6 +287,10 @@ impl<'c> Body<'c> {
     /// Scales of the 16 values from `at` on, where the kind has them.
     fn value_scales(&self, b: &KernelBuilder<'c>, unit: &Unit<'c>, at: Val<'c>) -> Option<Val<'c>> {
         let layout = self.s.kv;
+        if let Seen::Selected(tables) = unit.seen {
+            let values = layout.v_scale_offset(0, 0) - layout.k_scale_offset(0, 0);
+            return tables.scales(b, at, LANES, values as i64);
+        }
         (layout.kind == KvKind::Int8).then(|| {
             let head = self.head_in_page(b, unit, at);
             let scales = b.offset(head, layout.v_scale_offset(0, 0) as i64);
@@ -253,6 +315,11 @@ impl<'c> Body<'c> {
         let k = self.s.heads * self.dims();
         for (head, &total) in (0..).zip(totals) {
             let inverse = b.fdiv(b.f32(1.0), total);
+            let nothing = b.fcmp(Compare::Eq, total, b.f32(0.0));
+            let inverse = match self.s.first {
+                0 => inverse,
+                _ => b.select(nothing, b.f32(0.0), inverse),
+            };
             let result = self.head_of(b, self.result, head);
             let number = b.add(first, b.i64(head.into()));
             let start = b.mul(number, b.i64(self.dims().into()));

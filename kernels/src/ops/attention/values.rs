@@ -1,12 +1,16 @@
 //! Weighted sums of the values of a span.
 
-use super::{ACCUMULATORS, Body, SPAN, Unit};
+use super::{Body, SPAN, Seen, Unit};
 use crate::builder::{Elem, KernelBuilder, Val};
+use crate::ops::dots::ACCUMULATORS;
 use crate::ops::pages::load_stored;
 use crate::ops::rows::{LANES, load_f32};
 
+/// Selected values that are added up before the next dimensions are: as many as stay in the cache.
+const AT_ONCE: i64 = 64;
+
 impl<'c> Body<'c> {
-    /// `sums[dim] = sum over positions in order of weight * value`.
+    /// `sums[dim] = sum over keys in order of weight * value`.
     pub(super) fn weigh(
         &self,
         b: &KernelBuilder<'c>,
@@ -14,6 +18,30 @@ impl<'c> Body<'c> {
         (begin, end): (Val<'c>, Val<'c>),
     ) {
         self.clear(b, self.sums, unit.heads);
+        let tables = match unit.seen {
+            Seen::All => return self.weigh_pages(b, unit, (begin, end)),
+            Seen::Selected(tables) => tables,
+        };
+        let layout = self.s.kv;
+        let lanes = self.value_lanes(b, unit.heads);
+        b.for_range((begin, end), AT_ONCE, &[], |from, _| {
+            let to = b.imin(end, b.add(from, b.i64(AT_ONCE)));
+            self.weigh_run(b, unit.heads, (from, to), |dim, number| {
+                let line = tables.value(b, number);
+                let column = b.element(line, dim, layout.kind.element_bytes() as i64);
+                load_stored(b, layout.kind, column, lanes)
+            });
+            Vec::new()
+        });
+    }
+
+    /// The values of neighbouring positions, page by page.
+    fn weigh_pages(
+        &self,
+        b: &KernelBuilder<'c>,
+        unit: &Unit<'c>,
+        (begin, end): (Val<'c>, Val<'c>),
+    ) {
         let layout = self.s.kv;
         let tokens = layout.page_tokens as i64;
         let line_bytes = (layout.head_dim * layout.kind.element_bytes()) as i64;
@@ -27,29 +55,42 @@ impl<'c> Body<'c> {
             let later_keys = self.head_in_page(b, unit, later);
             let from = b.imax(begin, page_start);
             let to = b.imin(end, b.add(page_start, b.i64(tokens)));
-            let dims = (b.i64(0), b.i64(self.dims().into()));
-            b.for_range(dims, lanes.into(), &[], |dim, _| {
-                let sums = |head| b.element(self.head_of(b, self.sums, head), dim, 4);
-                let load = |head| b.load(Elem::F32.x(lanes), sums(head));
-                let init: Vec<Val<'c>> = (0..unit.heads).map(load).collect();
+            self.weigh_run(b, unit.heads, (from, to), |dim, position| {
+                let index = b.sub(position, page_start);
+                self.fetch_keys(b, later_keys, (dim, index), lanes);
                 let column = b.element(values, dim, layout.kind.element_bytes() as i64);
-                let out = b.for_range((from, to), 1, &init, |position, acc| {
-                    let index = b.sub(position, page_start);
-                    self.fetch_keys(b, later_keys, (dim, index), lanes);
-                    let line = b.element(column, index, line_bytes);
-                    let value = load_stored(b, layout.kind, line, lanes);
-                    let inside = b.and(position, b.i64(i64::from(SPAN) - 1));
-                    let one = |(head, &acc): (u32, &Val<'c>)| {
-                        let weight = load_f32(b, self.scores(b, head), inside, 1);
-                        b.fma(value, weight, acc)
-                    };
-                    (0..).zip(acc).map(one).collect()
-                });
-                for (head, &sum) in (0..).zip(&out) {
-                    b.store(sums(head), sum);
-                }
-                Vec::new()
+                load_stored(b, layout.kind, b.element(column, index, line_bytes), lanes)
             });
+            Vec::new()
+        });
+    }
+
+    /// Adds keys `from..to` to the sums; `value` gives a tile of dimensions of one key's value.
+    fn weigh_run(
+        &self,
+        b: &KernelBuilder<'c>,
+        heads: u32,
+        range: (Val<'c>, Val<'c>),
+        value: impl Fn(Val<'c>, Val<'c>) -> Val<'c>,
+    ) {
+        let lanes = self.value_lanes(b, heads);
+        let dims = (b.i64(0), b.i64(self.dims().into()));
+        b.for_range(dims, lanes.into(), &[], |dim, _| {
+            let sums = |head| b.element(self.head_of(b, self.sums, head), dim, 4);
+            let load = |head| b.load(Elem::F32.x(lanes), sums(head));
+            let init: Vec<Val<'c>> = (0..heads).map(load).collect();
+            let out = b.for_range(range, 1, &init, |number, acc| {
+                let value = value(dim, number);
+                let inside = b.and(number, b.i64(i64::from(SPAN) - 1));
+                let one = |(head, &acc): (u32, &Val<'c>)| {
+                    let weight = load_f32(b, self.scores(b, head), inside, 1);
+                    b.fma(value, weight, acc)
+                };
+                (0..).zip(acc).map(one).collect()
+            });
+            for (head, &sum) in (0..).zip(&out) {
+                b.store(sums(head), sum);
+            }
             Vec::new()
         });
     }

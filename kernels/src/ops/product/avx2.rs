@@ -11,7 +11,7 @@ const LANES: u32 = 8;
 /// Quads whose products may be summed in i16: a quad adds two products of at most
 /// `largest quant * 127` to a lane.
 fn exact_quads(facts: Facts) -> u32 {
-    let largest = if facts.bits == 8 { 128 } else { (1 << facts.bits) - 1 };
+    let largest = if facts.is_signed() { 128 } else { (1 << facts.bits) - 1 };
     (i16::MAX as u32 / (2 * 127 * largest)).min(8)
 }
 
@@ -40,7 +40,7 @@ pub(super) fn integer_sums<'c>(
     let scales: Vec<_> = w.iter().map(|w| integer_scales(k, w)).collect();
     let parts = if facts.scales == Scales::SpanHalves || exact_quads(facts) == 4 { 2 } else { 1 };
     // Registers that share each spread activation. More than 4 bits leave room for one only.
-    let together = if facts.bits == 4 { w.len() } else { 1 };
+    let together = if facts.bits == 4 && !facts.is_signed() { w.len() } else { 1 };
     let sums = (0..parts).map(|part| {
         let turns = w.chunks(together).zip(scales.chunks(together));
         turns.flat_map(|turn| part_sums(k, turn, x, (part, parts))).collect()
@@ -124,7 +124,7 @@ fn add_products<'c>(
 
 /// Products of four quants with four activations, neighbours added: 16 x i16.
 fn products<'c>(k: &KernelBuilder<'c>, facts: Facts, w: Val<'c>, x: Val<'c>) -> Val<'c> {
-    if facts.bits == 8 {
+    if facts.is_signed() {
         // The sign moves to the activations, which are never -128.
         k.madd_u8_i8(k.abs_i8(w), k.sign_i8(x, w))
     } else {

@@ -10,19 +10,20 @@ const STEP: u32 = 16;
 /// Steps of a whole span that are written out.
 const UNROLL: u32 = 4;
 
-/// 16 consecutive weights as f32.
+/// `lanes` consecutive weights as f32.
 pub(in crate::ops) fn load<'c>(
     k: &KernelBuilder<'c>,
     format: WeightFormat,
     at: Val<'c>,
+    lanes: u32,
 ) -> Val<'c> {
     match format {
-        WeightFormat::F16 => k.fext(k.load(Elem::F16.x(STEP), at), Elem::F32),
+        WeightFormat::F16 => k.fext(k.load(Elem::F16.x(lanes), at), Elem::F32),
         WeightFormat::BF16 => {
-            let bits = k.zext(k.load(Elem::I16.x(STEP), at), Elem::I32);
-            k.bitcast(k.shl(bits, k.i32(16)), Elem::F32.x(STEP))
+            let bits = k.zext(k.load(Elem::I16.x(lanes), at), Elem::I32);
+            k.bitcast(k.shl(bits, k.i32(16)), Elem::F32.x(lanes))
         }
-        _ => k.load(Elem::F32.x(STEP), at),
+        _ => k.load(Elem::F32.x(lanes), at),
     }
 }
 
@@ -79,7 +80,7 @@ fn add_span<'c>(
         let mut partials = partials.to_vec();
         for step in 0..unroll {
             let at = k.add(at, k.i64((STEP * step).into()));
-            let weights = load(k, format, k.element(w, at, weight_bytes));
+            let weights = load(k, format, k.element(w, at, weight_bytes), STEP);
             for (partial, &x) in partials.iter_mut().zip(&x) {
                 let x = k.load(Elem::F32.x(STEP), k.element(x, at, 4));
                 *partial = k.fma(weights, x, *partial);

@@ -166,7 +166,10 @@ impl<'c> WBlock<'c> {
     fn planes(&self, k: &KernelBuilder<'c>) -> Planes<'c> {
         let first = k.offset(self.at, self.facts.scale_bytes().into());
         let ty = Elem::I8.x(4 * self.lanes.count);
-        Planes { at: self.lanes.at(k, first, 4), bits: self.facts.bits, ty }
+        // A dot product of unsigned bytes takes signed ones with 128 added.
+        let bias = if k.facts().vnni { 0x80 } else { 0 };
+        let codebook = self.facts.codebook.map(|c| c.map(|v| v.cast_unsigned() ^ bias));
+        Planes { at: self.lanes.at(k, first, 4), bits: self.facts.bits, codebook, ty }
     }
 
     /// D.

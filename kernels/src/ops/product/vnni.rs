@@ -14,9 +14,9 @@ pub(super) fn integer_sums<'c>(
     x: &[XBlock<'c>],
 ) -> Vec<Val<'c>> {
     let by_half = w.facts.scales == Scales::SpanHalves;
-    // Quants of 8 bits are made unsigned by adding 128.
+    // Signed quants are made unsigned by adding 128; a codebook holds it already.
     let signed = w.facts.bits == 8;
-    let offset = if signed { 128 } else { w.facts.offset };
+    let offset = if w.facts.is_signed() { 128 } else { w.facts.offset };
     let planes = w.planes(k);
     let mut sums: Vec<[Val<'c>; 2]> = x.iter().map(|x| first_sums(k, x, offset, by_half)).collect();
     for half in 0..2 {

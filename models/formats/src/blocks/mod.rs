@@ -8,6 +8,7 @@
 
 mod f32_;
 mod floats16;
+mod iq4_nl;
 mod k_scales;
 mod q4_0;
 mod q4_1;
@@ -39,6 +40,7 @@ fn decoder(ty: TensorType) -> Option<Decode> {
         TensorType::Q4_K => q4_k::decode,
         TensorType::Q5_K => q5_k::decode,
         TensorType::Q6_K => q6_k::decode,
+        TensorType::IQ4_NL => iq4_nl::decode,
         _ => return None,
     })
 }
