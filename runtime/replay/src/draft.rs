@@ -12,6 +12,12 @@ impl Engine {
         self.model().draft_rows > 0
     }
 
+    /// Rows that can ask for logits and wait to be committed together.
+    pub fn verify_rows(&self) -> usize {
+        let verify = self.windows.iter().filter(|window| window.kind == schedule::VERIFY);
+        verify.map(|window| window.rows.min(window.logit_rows)).max().unwrap_or(0)
+    }
+
     /// Begins to draft behind the last committed token of `sequence`. What was drafted before is
     /// forgotten.
     ///

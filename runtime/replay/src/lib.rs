@@ -18,6 +18,7 @@ mod sample;
 mod save;
 mod sequences;
 mod session;
+pub mod speculate;
 mod state;
 mod step;
 #[cfg(test)]

@@ -301,23 +301,30 @@ impl Sequences {
     /// Counts a page for each sequence that writes to a shared one. Of the last two holders the
     /// second could keep the original, so that a window is refused which just would have fitted.
     fn check_pages(&self, purpose: Purpose) -> Result<(), ReplayError> {
-        let mut needed = 0;
-        for slot in self.slots.iter().filter(|slot| slot.pending > 0) {
-            let start = slot.start(purpose);
-            let end = (start + slot.pending).div_ceil(self.page_tokens);
-            let first = start.saturating_sub(self.reach) / self.page_tokens;
-            let writable = |index: &u32| {
-                *index < slot.held.page_count
-                    && !self.pages.is_shared(slot.held.pages[*index as usize])
-            };
-            let missing = (first..end).filter(|index| !writable(index)).count();
-            needed += u32::try_from(missing).expect("fewer than positions");
-        }
-        let free = self.pages.free();
+        let running = self.slots.iter().filter(|slot| slot.pending > 0);
+        let missing = running.map(|slot| self.missing(slot, slot.start(purpose), slot.pending));
+        let (needed, free) = (missing.sum(), self.pages.free());
         if needed > free {
             return Err(ReplayError::NoPage { needed, free, pages: self.pages.count() });
         }
         Ok(())
+    }
+
+    /// Pages that `rows` rows from position `start` on need beyond those that the slot holds alone.
+    fn missing(&self, slot: &Slot, start: u32, rows: u32) -> u32 {
+        let first = start.saturating_sub(self.reach) / self.page_tokens;
+        let writable = |index: &u32| {
+            *index < slot.held.page_count && !self.pages.is_shared(slot.held.pages[*index as usize])
+        };
+        let all = first..(start + rows).div_ceil(self.page_tokens);
+        u32::try_from(all.filter(|index| !writable(index)).count()).expect("fewer than positions")
+    }
+
+    /// Whether a sequence finds pages for `rows` more rows.
+    pub fn has_pages(&self, id: SlotId, rows: usize) -> bool {
+        let slot = &self.slots[id.slot as usize];
+        let rows = u32::try_from(rows).unwrap_or(u32::MAX);
+        self.missing(slot, slot.held.position, rows) <= self.pages.free()
     }
 
     /// Drafting begins behind the last committed token.

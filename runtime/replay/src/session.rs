@@ -128,6 +128,11 @@ impl Engine {
         self.sequences.free_pages()
     }
 
+    /// Whether `rows` more rows of the sequence find pages, if nobody takes them before.
+    pub(crate) fn has_pages(&self, sequence: SlotId, rows: usize) -> bool {
+        self.sequences.has_pages(sequence, rows)
+    }
+
     /// Starts an empty sequence.
     ///
     /// # Errors
