@@ -2,6 +2,7 @@
 
 mod add;
 mod attention;
+mod blocks;
 mod conv;
 mod delta;
 pub mod dispatch;
@@ -58,6 +59,9 @@ pub(crate) fn check(spec: &KernelSpec) -> Result<(), KernelError> {
         KernelSpec::Dispatch(s) => dispatch::check(spec, s),
         KernelSpec::ExpertCombine(s) => route::check_combine(spec, s),
         KernelSpec::ReadTail(s) => read_tail::check(spec, s),
+        KernelSpec::BlockKeys(s) => blocks::keys::check(spec, s),
+        KernelSpec::BlockScores(s) => blocks::scores::check(spec, s),
+        KernelSpec::BlockTop(s) => blocks::top::check(spec, s),
         KernelSpec::GatedDelta(s) => delta::check(spec, s),
         KernelSpec::DeltaCommit(s) => delta::check_commit(spec, s),
         KernelSpec::GatherRows(_) | KernelSpec::Mul(_) | KernelSpec::Scale(_) => Ok(()),
@@ -117,6 +121,9 @@ pub(crate) fn build(k: &KernelBuilder<'_>, spec: &KernelSpec) {
         KernelSpec::NgramEmbed(s) => ngram_embed::build(k, s),
         KernelSpec::NgramGate(s) => ngram::gate(k, s),
         KernelSpec::ReadTail(s) => read_tail::build(k, s),
+        KernelSpec::BlockKeys(s) => blocks::keys::build(k, s),
+        KernelSpec::BlockScores(s) => blocks::scores::build(k, s),
+        KernelSpec::BlockTop(s) => blocks::top::build(k, s),
         KernelSpec::GatedDelta(s) => delta::build(k, s),
         KernelSpec::DeltaCommit(s) => delta::commit(k, s),
     }
