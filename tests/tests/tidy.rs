@@ -32,7 +32,7 @@ const UNSAFE_ROOMS: &[&str] = &[
     "models/formats/src/source.rs",
     "runtime/plan/src/open.rs",
     "runtime/replay/src/host",
-    "runtime/replay/src/test_plan.rs",
+    "runtime/replay/src/test_plan",
     "tests/cli/alloc.rs",
 ];
 

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use strata_plan::PlanError;
 
+use crate::save::StateFault;
+
 /// Why an engine did not open, or refused a call. After a refused call it is as it was before, and
 /// can be used on.
 #[derive(Debug)]
@@ -78,9 +80,33 @@ pub enum ReplayError {
         rows: u32,
         accepted: u32,
     },
-    /// A state that a window changes for good, so that none of its rows can be left out later.
-    CommitState {
-        state: String,
+    /// Rows of a sequence do not stand together.
+    Segment {
+        row: usize,
+        slot: u32,
+    },
+    /// More rows than can be rejected.
+    VerifyWindow {
+        rows: usize,
+        logit_rows: usize,
+        verify_rows: u32,
+    },
+    /// The model has no draft head.
+    NoDraft,
+    /// More sequences than can be drafted at once.
+    DraftWindow {
+        rows: usize,
+        draft_rows: u32,
+    },
+    /// Drafting the sequence has not begun, or it has more than a row.
+    DraftRow {
+        slot: u32,
+        rows: u32,
+    },
+    /// A file of a sequence that is not of this plan, or damaged.
+    StateFile {
+        path: PathBuf,
+        fault: StateFault,
     },
     SnapshotIndex {
         index: u32,
@@ -136,6 +162,7 @@ impl fmt::Display for ReplayError {
         match self {
             Self::Plan(error) => write!(f, "{error}"),
             Self::File { path, error } => write!(f, "{}: {error}", path.display()),
+            Self::StateFile { path, fault } => write!(f, "{}: {fault}", path.display()),
             Self::System { doing, error } => write!(f, "{doing}: {error}"),
             Self::NoTarget { lacking } => {
                 write!(f, "no code in the plan runs on this CPU")?;
@@ -200,10 +227,10 @@ impl ReplayError {
                 "cannot commit {accepted} rows of the sequence in slot {slot}, its last window has \
                  {rows} that are not committed"
             ),
-            Self::CommitState { state } => write!(
+            Self::Segment { row, slot } => write!(
                 f,
-                "state {state} is changed by the window itself, and the plan has no schedule that \
-                 commits a part of it: take a snapshot, run the rows and restore it"
+                "row {row} is of the sequence in slot {slot}, whose other rows stand before \
+                 another sequence's: put the rows of a sequence together"
             ),
             Self::SnapshotIndex { index, snapshots } => {
                 write!(f, "there is no snapshot {index}, the engine was opened with {snapshots}")
@@ -211,6 +238,35 @@ impl ReplayError {
             Self::SnapshotEmpty { index } => {
                 write!(f, "snapshot {index} is empty: take it before it is restored")
             }
+            _ => self.speculation(f),
+        }
+    }
+
+    fn speculation(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::VerifyWindow { rows, logit_rows, verify_rows } => write!(
+                f,
+                "{rows} rows with {logit_rows} rows of logits are too many to be rejected later, \
+                 the largest VERIFY window has {verify_rows} rows: run fewer at once"
+            ),
+            Self::NoDraft => write!(
+                f,
+                "the plan has no draft head: draft by prompt lookup, or compile a model that has one"
+            ),
+            Self::DraftWindow { rows, draft_rows } => write!(
+                f,
+                "{rows} sequences cannot be drafted at once, the largest DRAFT window has \
+                 {draft_rows} rows: draft fewer at once, at least one"
+            ),
+            Self::DraftRow { slot, rows: 0 } => write!(
+                f,
+                "drafting the sequence in slot {slot} has not begun: call draft_begin after each \
+                 window of it"
+            ),
+            Self::DraftRow { slot, .. } => write!(
+                f,
+                "the sequence in slot {slot} stands in a draft twice: one row a sequence at a time"
+            ),
             _ => Ok(()),
         }
     }

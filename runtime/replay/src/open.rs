@@ -69,13 +69,15 @@ impl Engine {
         Ok(Self {
             args: spaces.args(&plan),
             step: StepLayout::new(model),
-            sequences: Sequences::new(model, options.snapshots),
+            sequences: Sequences::new(model, options.snapshots, states.reach()),
             positions: vec![0; model.max_rows as usize].into_boxed_slice(),
             rows: Vec::with_capacity(largest.unwrap_or(0)),
             nanoseconds: vec![0; longest.unwrap_or(0)].into_boxed_slice(),
             target: plan.targets().iter().position(|row| *row == target).unwrap_or(0),
             poison_arena: options.poison_arena,
             last_window_ns: 0,
+            commit: plan.schedules().iter().position(|row| row.kind == schedule::COMMIT),
+            last: None,
             saved,
             windows,
             states,
@@ -154,6 +156,7 @@ fn windows(plan: &Plan) -> Box<[Window]> {
     let usable = |(_, row): &(usize, &Schedule)| row.kind != schedule::COMMIT;
     let window = |(schedule, row): (usize, &Schedule)| Window {
         schedule,
+        kind: row.kind,
         rows: row.rows as usize,
         logit_rows: row.logit_rows as usize,
     };

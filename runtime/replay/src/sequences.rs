@@ -3,6 +3,7 @@
 use strata_plan::layout::Model;
 
 use crate::error::ReplayError;
+use crate::held::Held;
 use crate::pages::Pages;
 
 /// A live sequence. Goes stale when it is released.
@@ -35,48 +36,6 @@ pub(crate) struct PageCopy {
     pub to: u32,
 }
 
-/// Some positions of a sequence on their pages: a slot's, or a snapshot's.
-#[derive(Debug)]
-struct Held {
-    position: u32,
-    /// Physical pages, of which the first `page_count` are held.
-    pages: Box<[u32]>,
-    page_count: u32,
-}
-
-impl Held {
-    fn empty(pages: u32) -> Self {
-        Self { position: 0, pages: vec![0; pages as usize].into_boxed_slice(), page_count: 0 }
-    }
-
-    fn pages(&self) -> &[u32] {
-        &self.pages[..self.page_count as usize]
-    }
-
-    fn shrink(&mut self, page_count: u32, pages: &mut Pages) {
-        while self.page_count > page_count {
-            self.page_count -= 1;
-            let place = &mut self.pages[self.page_count as usize];
-            pages.release(*place);
-            // A page number that no row may read still lies in the space.
-            *place = 0;
-        }
-    }
-
-    fn push(&mut self, page: u32) {
-        self.pages[self.page_count as usize] = page;
-        self.page_count += 1;
-    }
-
-    fn become_copy_of(&mut self, other: &Self, pages: &mut Pages) {
-        // First shared, then released: both may hold the same pages.
-        other.pages().iter().for_each(|&page| pages.share(page));
-        self.shrink(0, pages);
-        other.pages().iter().for_each(|&page| self.push(page));
-        self.position = other.position;
-    }
-}
-
 #[derive(Debug)]
 struct Slot {
     live: bool,
@@ -87,12 +46,23 @@ struct Slot {
     /// Rows behind `held.position` that a window has run and that may still be rejected. They have
     /// their pages; until they are decided the sequence only waits.
     uncommitted: u32,
+    /// While drafting: rows behind `held.position` that were drafted. Nothing of them stays.
+    drafted: Option<u32>,
 }
 
 #[derive(Debug)]
 struct Snapshot {
     taken: bool,
     held: Held,
+}
+
+/// What the rows of a window are to their sequences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// They follow the sequence's last token.
+    Append,
+    /// They follow what was drafted, and are forgotten with it.
+    Draft,
 }
 
 /// All sequences and snapshots of an engine. Nothing here allocates after `new`.
@@ -104,30 +74,51 @@ pub(crate) struct Sequences {
     copies: Vec<PageCopy>,
     context_tokens: u32,
     page_tokens: u32,
+    /// A row may store its entry so many positions before its own.
+    reach: u32,
+}
+
+impl Slot {
+    /// Position of the first row of a window.
+    fn start(&self, purpose: Purpose) -> u32 {
+        match purpose {
+            Purpose::Append => self.held.position,
+            Purpose::Draft => self.held.position + self.drafted.unwrap_or(0),
+        }
+    }
 }
 
 impl Sequences {
     /// What [`Sequences::new`] allocates, about.
     pub fn bytes(model: &Model, snapshots: u32) -> u64 {
-        let held = u64::from(model.pages_per_slot) * size_of::<u32>() as u64;
-        let slot = (size_of::<Slot>() + size_of::<PageCopy>()) as u64 + held;
+        let held = Held::bytes(model.pages_per_slot, model.context_tokens);
+        let slot = (size_of::<Slot>() + 2 * size_of::<PageCopy>()) as u64 + held;
         let snapshot = size_of::<Snapshot>() as u64 + held;
         let slots = u64::from(model.slots).saturating_mul(slot);
         let snapshots = u64::from(snapshots).saturating_mul(snapshot);
         Pages::bytes(model.pages).saturating_add(slots).saturating_add(snapshots)
     }
 
-    pub fn new(model: &Model, snapshots: u32) -> Self {
-        let held = || Held::empty(model.pages_per_slot);
-        let slot =
-            |_| Slot { live: false, generation: 0, held: held(), pending: 0, uncommitted: 0 };
+    /// `reach` is the largest `first` of the states that grow.
+    pub fn new(model: &Model, snapshots: u32, reach: u32) -> Self {
+        let held = || Held::empty(model.pages_per_slot, model.context_tokens);
+        let slot = |_| Slot {
+            live: false,
+            generation: 0,
+            held: held(),
+            pending: 0,
+            uncommitted: 0,
+            drafted: None,
+        };
         Self {
             slots: (0..model.slots).map(slot).collect(),
             snapshots: (0..snapshots).map(|_| Snapshot { taken: false, held: held() }).collect(),
             pages: Pages::new(model.pages),
-            copies: Vec::with_capacity(model.slots as usize),
+            // Of each slot the page that it stands on, and the one before.
+            copies: Vec::with_capacity(2 * model.slots as usize),
             context_tokens: model.context_tokens,
             page_tokens: model.page_tokens,
+            reach,
         }
     }
 
@@ -142,6 +133,27 @@ impl Sequences {
         Ok(SlotId { slot: number, generation: slot.generation })
     }
 
+    /// A new sequence that holds `tokens` on pages of its own; or changes nothing.
+    pub fn start_with(&mut self, tokens: &[u32]) -> Result<SlotId, ReplayError> {
+        let count = u32::try_from(tokens.len()).unwrap_or(u32::MAX);
+        if count > self.context_tokens {
+            let (rows, context_tokens) = (count, self.context_tokens);
+            return Err(ReplayError::Context { slot: 0, position: 0, rows, context_tokens });
+        }
+        let (needed, free) = (count.div_ceil(self.page_tokens), self.pages.free());
+        if needed > free {
+            return Err(ReplayError::NoPage { needed, free, pages: self.pages.count() });
+        }
+        let id = self.start()?;
+        let held = &mut self.slots[id.slot as usize].held;
+        for _ in 0..needed {
+            held.push(self.pages.take().expect("counted before"));
+        }
+        held.tokens[..tokens.len()].copy_from_slice(tokens);
+        held.position = count;
+        Ok(id)
+    }
+
     /// Ends a sequence. One that was ended before stays so.
     pub fn release(&mut self, id: SlotId) {
         if self.check(id).is_err() {
@@ -151,6 +163,7 @@ impl Sequences {
         slot.held.shrink(0, &mut self.pages);
         slot.held.position = 0;
         slot.uncommitted = 0;
+        slot.drafted = None;
         slot.live = false;
         slot.generation = slot.generation.wrapping_add(1);
     }
@@ -179,6 +192,12 @@ impl Sequences {
         Ok(self.slots[id.slot as usize].held.position)
     }
 
+    /// Tokens that are committed.
+    pub fn tokens(&self, id: SlotId) -> Result<&[u32], ReplayError> {
+        self.check(id)?;
+        Ok(self.slots[id.slot as usize].held.tokens())
+    }
+
     pub fn free_pages(&self) -> u32 {
         self.pages.free()
     }
@@ -199,10 +218,12 @@ impl Sequences {
         Ok(())
     }
 
+    /// Frees what lies behind `position`, drafts included.
     fn set_position(&mut self, slot: u32, position: u32) {
-        let held = &mut self.slots[slot as usize].held;
-        held.position = position;
-        held.shrink(position.div_ceil(self.page_tokens), &mut self.pages);
+        let slot = &mut self.slots[slot as usize];
+        slot.drafted = None;
+        slot.held.position = position;
+        slot.held.shrink(position.div_ceil(self.page_tokens), &mut self.pages);
     }
 
     /// Gives each row its position and its slot a page to write it to; or changes nothing.
@@ -212,18 +233,19 @@ impl Sequences {
     pub fn begin(
         &mut self,
         rows: &[Row],
+        purpose: Purpose,
         positions: &mut [u32],
     ) -> Result<&[PageCopy], ReplayError> {
-        let counted = self.count_rows(rows, positions).and_then(|()| self.check_pages());
-        if let Err(error) = counted {
+        let counted = self.count_rows(rows, purpose, positions);
+        if let Err(error) = counted.and_then(|()| self.check_pages(purpose)) {
             self.slots.iter_mut().for_each(|slot| slot.pending = 0);
             return Err(error);
         }
         self.copies.clear();
         for slot in self.slots.iter_mut().filter(|slot| slot.pending > 0) {
-            let held = &mut slot.held;
-            let end = (held.position + slot.pending).div_ceil(self.page_tokens);
-            for index in held.position / self.page_tokens..end {
+            let (start, held) = (slot.start(purpose), &mut slot.held);
+            let end = (start + slot.pending).div_ceil(self.page_tokens);
+            for index in start.saturating_sub(self.reach) / self.page_tokens..end {
                 let there = (index < held.page_count).then(|| held.pages[index as usize]);
                 if there.is_some_and(|page| !self.pages.is_shared(page)) {
                     continue;
@@ -238,20 +260,37 @@ impl Sequences {
                 }
             }
         }
+        if purpose == Purpose::Append {
+            for (row, &position) in rows.iter().zip(&*positions) {
+                let held = &mut self.slots[row.slot.slot as usize].held;
+                held.tokens[position as usize] = row.token;
+            }
+        }
         Ok(&self.copies)
     }
 
-    fn count_rows(&mut self, rows: &[Row], positions: &mut [u32]) -> Result<(), ReplayError> {
-        for (row, place) in rows.iter().zip(positions) {
+    fn count_rows(
+        &mut self,
+        rows: &[Row],
+        purpose: Purpose,
+        positions: &mut [u32],
+    ) -> Result<(), ReplayError> {
+        for (index, (row, place)) in rows.iter().zip(positions).enumerate() {
             self.check_committed(row.slot)?;
             let slot = &mut self.slots[row.slot.slot as usize];
-            *place = slot.held.position + slot.pending;
+            if slot.pending > 0 && rows[index - 1].slot != row.slot {
+                return Err(ReplayError::Segment { row: index, slot: row.slot.slot });
+            }
+            if purpose == Purpose::Draft && (slot.drafted.is_none() || slot.pending > 0) {
+                return Err(ReplayError::DraftRow { slot: row.slot.slot, rows: slot.pending });
+            }
+            *place = slot.start(purpose) + slot.pending;
             slot.pending += 1;
             if *place >= self.context_tokens {
                 return Err(ReplayError::Context {
                     slot: row.slot.slot,
                     position: slot.held.position,
-                    rows: slot.pending,
+                    rows: *place + 1 - slot.held.position,
                     context_tokens: self.context_tokens,
                 });
             }
@@ -261,23 +300,52 @@ impl Sequences {
 
     /// Counts a page for each sequence that writes to a shared one. Of the last two holders the
     /// second could keep the original, so that a window is refused which just would have fitted.
-    fn check_pages(&self) -> Result<(), ReplayError> {
-        let mut needed = 0;
-        for slot in self.slots.iter().filter(|slot| slot.pending > 0) {
-            let end = (slot.held.position + slot.pending).div_ceil(self.page_tokens);
-            let first = slot.held.position / self.page_tokens;
-            let writable = |index: &u32| {
-                *index < slot.held.page_count
-                    && !self.pages.is_shared(slot.held.pages[*index as usize])
-            };
-            let missing = (first..end).filter(|index| !writable(index)).count();
-            needed += u32::try_from(missing).expect("fewer than positions");
-        }
-        let free = self.pages.free();
+    fn check_pages(&self, purpose: Purpose) -> Result<(), ReplayError> {
+        let running = self.slots.iter().filter(|slot| slot.pending > 0);
+        let missing = running.map(|slot| self.missing(slot, slot.start(purpose), slot.pending));
+        let (needed, free) = (missing.sum(), self.pages.free());
         if needed > free {
             return Err(ReplayError::NoPage { needed, free, pages: self.pages.count() });
         }
         Ok(())
+    }
+
+    /// Pages that `rows` rows from position `start` on need beyond those that the slot holds alone.
+    fn missing(&self, slot: &Slot, start: u32, rows: u32) -> u32 {
+        let first = start.saturating_sub(self.reach) / self.page_tokens;
+        let writable = |index: &u32| {
+            *index < slot.held.page_count && !self.pages.is_shared(slot.held.pages[*index as usize])
+        };
+        let all = first..(start + rows).div_ceil(self.page_tokens);
+        u32::try_from(all.filter(|index| !writable(index)).count()).expect("fewer than positions")
+    }
+
+    /// Whether a sequence finds pages for `rows` more rows.
+    pub fn has_pages(&self, id: SlotId, rows: usize) -> bool {
+        let slot = &self.slots[id.slot as usize];
+        let rows = u32::try_from(rows).unwrap_or(u32::MAX);
+        self.missing(slot, slot.held.position, rows) <= self.pages.free()
+    }
+
+    /// Drafting begins behind the last committed token.
+    pub fn begin_draft(&mut self, id: SlotId) -> Result<(), ReplayError> {
+        self.check_committed(id)?;
+        self.slots[id.slot as usize].drafted = Some(0);
+        Ok(())
+    }
+
+    /// The next rows of the window that began follow its rows.
+    pub fn drafted(&mut self) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.pending > 0) {
+            slot.drafted = slot.drafted.map(|rows| rows + slot.pending);
+            slot.pending = 0;
+        }
+    }
+
+    /// Slots of the window that began, and their rows in it.
+    pub fn rows_of_window(&self) -> impl Iterator<Item = (u32, u32)> {
+        let all = self.slots.iter().zip(0..).map(|(slot, number)| (number, slot.pending));
+        all.filter(|(_, rows)| *rows > 0)
     }
 
     /// Leaves the rows of the window that began to [`Sequences::commit`].
@@ -288,26 +356,38 @@ impl Sequences {
         }
     }
 
-    /// Keeps the first `accepted` rows that the sequence has to commit, and frees pages that only
-    /// the others needed.
-    pub fn commit(&mut self, id: SlotId, accepted: u32) -> Result<(), ReplayError> {
-        self.check(id)?;
-        let slot = &mut self.slots[id.slot as usize];
-        let rows = slot.uncommitted;
-        if accepted > rows {
-            return Err(ReplayError::Commit { slot: id.slot, rows, accepted });
+    /// Whether [`Sequences::commit`] will take all of `commits`.
+    pub fn check_commits(&self, commits: &[(SlotId, u32)]) -> Result<(), ReplayError> {
+        for (index, &(id, accepted)) in commits.iter().enumerate() {
+            self.check(id)?;
+            // A second commit of a sequence finds no rows.
+            let again = commits[..index].iter().any(|(other, _)| *other == id);
+            let rows = if again { 0 } else { self.slots[id.slot as usize].uncommitted };
+            if accepted > rows || again {
+                return Err(ReplayError::Commit { slot: id.slot, rows, accepted });
+            }
         }
+        Ok(())
+    }
+
+    /// Keeps the first `accepted` rows that the sequence has to commit, and frees pages that only
+    /// the others needed. Both were checked.
+    pub fn commit(&mut self, id: SlotId, accepted: u32) {
+        let slot = &mut self.slots[id.slot as usize];
         slot.uncommitted = 0;
         let position = slot.held.position + accepted;
         self.set_position(id.slot, position);
-        Ok(())
     }
 
     /// Makes the rows of the window that began permanent.
     pub fn commit_all(&mut self) {
-        for slot in self.slots.iter_mut().filter(|slot| slot.pending > 0) {
-            slot.held.position += slot.pending;
-            slot.pending = 0;
+        for number in 0..u32::try_from(self.slots.len()).expect("made from a u32") {
+            let slot = &mut self.slots[number as usize];
+            if slot.pending > 0 {
+                let position = slot.held.position + slot.pending;
+                slot.pending = 0;
+                self.set_position(number, position);
+            }
         }
     }
 
@@ -315,6 +395,8 @@ impl Sequences {
     pub fn snapshot(&mut self, id: SlotId, index: u32) -> Result<(), ReplayError> {
         self.check_committed(id)?;
         self.check_snapshot(index)?;
+        // Without what was drafted.
+        self.set_position(id.slot, self.slots[id.slot as usize].held.position);
         let snapshot = &mut self.snapshots[index as usize];
         snapshot.held.become_copy_of(&self.slots[id.slot as usize].held, &mut self.pages);
         snapshot.taken = true;
@@ -329,7 +411,9 @@ impl Sequences {
         if !snapshot.taken {
             return Err(ReplayError::SnapshotEmpty { index });
         }
-        self.slots[id.slot as usize].held.become_copy_of(&snapshot.held, &mut self.pages);
+        let slot = &mut self.slots[id.slot as usize];
+        slot.held.become_copy_of(&snapshot.held, &mut self.pages);
+        slot.drafted = None;
         Ok(())
     }
 

@@ -1,17 +1,23 @@
 //! A small plan for tests, made by hand. Its kernels are functions of this process, which the
 //! plan's code jumps to; they are as simple as can be, and touch every space.
 //!
+//! The plan with states has a recurrent state, a tail, a state whose entry belongs to the position
+//! before its row, a COMMIT schedule and a draft head with a seeded state.
+//!
 //! The logits behind a row are f32 numbers that a test can compute from the row's tokens:
 //! `[hash of all tokens, hash kept by the recurrent state, token, parts, copied weight of the token,
 //! repacked weight, mapped weight, constant]`.
 #![allow(unsafe_code, reason = "kernels take addresses")]
 #![allow(clippy::unwrap_used, reason = "clippy cannot see that these functions only run in tests")]
 
+#[path = "test_plan/kernels.rs"]
+mod kernels;
+
 use std::path::{Path, PathBuf};
 
 use strata_plan::layout::{
-    Arg, Command, Device, File, Kernel, Model, NONE, Part, Provenance, Run, Schedule, Space, State,
-    Target, Weight, cpu_feature, device, opcode, schedule, space, state, tier,
+    Arg, Command, Device, File, Kernel, Model, NONE, Output, Part, Provenance, Run, Schedule,
+    Space, State, Target, Weight, cpu_feature, device, opcode, schedule, space, state, tier,
 };
 use strata_plan::{PlanImage, write_plan_file};
 
@@ -27,17 +33,40 @@ pub const MAX_LOGIT_ROWS: usize = 4;
 /// Rows and logit rows of the windows.
 pub const WINDOWS: [(u32, u32); 3] = [(1, 1), (4, 4), (8, 1)];
 
+/// Rows of the largest VERIFY window.
+pub const VERIFY_ROWS: usize = 4;
+/// Rows of the DRAFT window.
+pub const DRAFT_ROWS: usize = 2;
+/// Rows that the tail keeps.
+const TAIL_ROWS: usize = 2;
+
 /// Words of the step block.
 const TOKENS: usize = 16;
 const POSITIONS: usize = TOKENS + MAX_ROWS;
 const ROW_SLOTS: usize = POSITIONS + MAX_ROWS;
-const LOGIT_ROWS: usize = ROW_SLOTS + MAX_ROWS;
-const TABLE: usize = LOGIT_ROWS + MAX_LOGIT_ROWS;
+const OFFSETS: usize = ROW_SLOTS + MAX_ROWS;
+const LOGIT_ROWS: usize = OFFSETS + MAX_ROWS;
+const COMMIT_SLOTS: usize = LOGIT_ROWS + MAX_LOGIT_ROWS;
+const COMMIT_ROWS: usize = COMMIT_SLOTS + SLOTS;
+const TABLE: usize = COMMIT_ROWS + SLOTS;
 const STEP_WORDS: usize = TABLE + SLOTS * PAGES_PER_SLOT;
 
-/// The pages of the first state, those of the second, then one word a slot.
+/// A slot of a state of fixed size: the value, then pending rows, each on a line of its own.
+const PENDING_WORDS: usize = 16;
+const SLOT_WORDS: usize = (1 + VERIFY_ROWS) * PENDING_WORDS;
+
+/// In the STATES space: pages of three states, then slots of three.
 const SECOND: usize = PAGES * PAGE_TOKENS * 4;
-const FIXED: usize = 2 * SECOND;
+const PAIRS: usize = 2 * SECOND;
+const HASH: usize = (3 * SECOND).next_multiple_of(64);
+const LAST: usize = HASH + SLOTS * SLOT_WORDS * 4;
+const DRAFT_HASH: usize = LAST + SLOTS * SLOT_WORDS * 4;
+const STATES_BYTES: usize = DRAFT_HASH + SLOTS * SLOT_WORDS * 4;
+
+/// In the arena: hashes of the rows, logits, words of the parts, tokens before each row.
+const LOGITS: u64 = 1024;
+const PART_WORDS: u64 = 2048;
+const BACK: u64 = 3072;
 
 /// Row of the kernel that writes its number of parts to each part's word of the arena.
 pub const STORE_PARTS: u32 = 5;
@@ -47,105 +76,32 @@ pub fn mix(hash: u32, token: u32) -> u32 {
     (hash * 31 + token + 1) % (1 << 20)
 }
 
-type Kernels = unsafe extern "C" fn(*const u64, u64, u64);
-
-fn share(count: usize, part: u64, parts: u64) -> std::ops::Range<usize> {
-    let (part, parts) = (part as usize, parts as usize);
-    count * part / parts..count * (part + 1) / parts
-}
-
-fn at<T>(address: u64) -> *mut T {
-    std::ptr::with_exposed_provenance_mut(address as usize)
-}
-
-/// Args: step, first state, second state. Appends each row's token.
-unsafe extern "C" fn append(args: *const u64, part: u64, parts: u64) {
-    // SAFETY: called by the replayer with the operands that the plan below names.
-    unsafe {
-        let step: *const u32 = at(*args);
-        for row in share(*step as usize, part, parts) {
-            let position = *step.add(POSITIONS + row) as usize;
-            let slot = *step.add(ROW_SLOTS + row) as usize;
-            let page = *step.add(TABLE + slot * PAGES_PER_SLOT + position / PAGE_TOKENS) as usize;
-            let index = page * PAGE_TOKENS + position % PAGE_TOKENS;
-            let token = *step.add(TOKENS + row);
-            *at::<u32>(*args.add(1)).add(index) = token;
-            *at::<u32>(*args.add(2)).add(index) = token;
-        }
-    }
-}
-
-/// Args: step, recurrent state, arena. Each row's hash goes to the arena.
-unsafe extern "C" fn recur(args: *const u64, _: u64, _: u64) {
-    // SAFETY: as above.
-    unsafe {
-        let step: *const u32 = at(*args);
-        for row in 0..*step as usize {
-            let hash = at::<u32>(*args.add(1)).add(*step.add(ROW_SLOTS + row) as usize);
-            *hash = mix(*hash, *step.add(TOKENS + row));
-            *at::<u32>(*args.add(2)).add(row) = *hash;
-        }
-    }
-}
-
-/// Args: step, first state, second state, hashes, copied, repacked, mapped, constants, logits.
-unsafe extern "C" fn attend(args: *const u64, part: u64, parts: u64) {
-    // SAFETY: as above.
-    unsafe {
-        let step: *const u32 = at(*args);
-        for logit_row in share(*step.add(1) as usize, part, parts) {
-            let row = *step.add(LOGIT_ROWS + logit_row) as usize;
-            let slot = *step.add(ROW_SLOTS + row) as usize;
-            let token = *step.add(TOKENS + row);
-            let mut hash = 0;
-            for position in 0..=*step.add(POSITIONS + row) as usize {
-                let table = TABLE + slot * PAGES_PER_SLOT + position / PAGE_TOKENS;
-                let index = *step.add(table) as usize * PAGE_TOKENS + position % PAGE_TOKENS;
-                let stored = [1, 2].map(|state| *at::<u32>(*args.add(state)).add(index));
-                hash = if stored[0] == stored[1] { mix(hash, stored[0]) } else { u32::MAX };
-            }
-            let of_token = |arg: usize| *at::<f32>(*args.add(arg)).add(token as usize);
-            let kept = *at::<u32>(*args.add(3)).add(row);
-            let logits = at::<f32>(*args.add(8)).add(logit_row * VOCAB);
-            let values = [hash as f32, kept as f32, token as f32, parts as f32];
-            for (index, value) in values.into_iter().enumerate() {
-                *logits.add(index) = value;
-            }
-            for index in 4..VOCAB {
-                *logits.add(index) = of_token(index);
-            }
-        }
-    }
-}
-
-/// Args: step, f32 of a file, destination. Doubles a weight.
-unsafe extern "C" fn double(args: *const u64, part: u64, parts: u64) {
-    // SAFETY: as above.
-    unsafe {
-        for index in share(VOCAB, part, parts) {
-            *at::<f32>(*args.add(2)).add(index) = *at::<f32>(*args.add(1)).add(index) * 2.0;
-        }
-    }
-}
-
 /// `mov rax, address; jmp rax`
-fn jump_to(kernel: Kernels) -> Vec<u8> {
+fn jump_to(kernel: kernels::Kernel) -> Vec<u8> {
     let mut code = vec![0x48, 0xb8];
     code.extend_from_slice(&(kernel as usize as u64).to_le_bytes());
     code.extend_from_slice(&[0xff, 0xe0]);
     code
 }
 
-/// In the order of their rows. The last is
-/// `mov rax, [rdi + 8]; mov [rax + rsi * 4], edx; ret`, the first `ret`.
-fn code_of_kernels() -> [Vec<u8>; 6] {
+/// In the order of their rows. Row 5 is `mov rax, [rdi + 8]; mov [rax + rsi * 4], edx; ret`, the
+/// first `ret`.
+fn code_of_kernels() -> [Vec<u8>; 14] {
     [
         vec![0xc3],
-        jump_to(append),
-        jump_to(recur),
-        jump_to(attend),
-        jump_to(double),
+        jump_to(kernels::append),
+        jump_to(kernels::recur),
+        jump_to(kernels::attend),
+        jump_to(kernels::double),
         vec![0x48, 0x8b, 0x47, 0x08, 0x89, 0x14, 0xb0, 0xc3],
+        jump_to(kernels::append_pairs),
+        jump_to(kernels::recur_pending),
+        jump_to(kernels::recur_commit),
+        jump_to(kernels::tail),
+        jump_to(kernels::tail_pending),
+        jump_to(kernels::tail_commit),
+        jump_to(kernels::check),
+        jump_to(kernels::draft),
     ]
 }
 
@@ -165,7 +121,7 @@ fn bytes_of_space(kind: u32, file_bytes: u64) -> u64 {
     let bytes = match kind {
         space::WEIGHTS => 256 + LARGE_FLOATS * 4,
         space::ARENA => 4096,
-        space::STATES => FIXED + SLOTS * 8,
+        space::STATES => STATES_BYTES,
         space::STEP => STEP_WORDS * 4,
         space::CONSTANTS => VOCAB * 4,
         _ => return file_bytes,
@@ -177,7 +133,7 @@ fn small(n: usize) -> u32 {
     u32::try_from(n).unwrap()
 }
 
-/// The plan; with a recurrent state and a tail if `recurrent`.
+/// The plan; with states of fixed size and a draft head if `recurrent`.
 pub fn image(file_bytes: u64, recurrent: bool) -> PlanImage {
     let mut image = PlanImage::default();
     let cpu = image.name("cpu");
@@ -196,6 +152,12 @@ pub fn image(file_bytes: u64, recurrent: bool) -> PlanImage {
         add_window(&mut image, rows, logit_rows, recurrent);
     }
     image.model = model(image.name("tiny"));
+    image.model.verify_rows = small(VERIFY_ROWS);
+    if recurrent {
+        add_commit(&mut image);
+        add_draft(&mut image);
+        image.model.draft_rows = small(DRAFT_ROWS);
+    }
     image
 }
 
@@ -221,6 +183,9 @@ fn model(name: u32) -> Model {
         step_slots: offset(ROW_SLOTS),
         step_logit_rows: offset(LOGIT_ROWS),
         step_page_table: offset(TABLE),
+        step_offsets: offset(OFFSETS),
+        step_commit_slots: offset(COMMIT_SLOTS),
+        step_commit_rows: offset(COMMIT_ROWS),
         step_bytes: offset(STEP_WORDS),
         ..bytemuck::Zeroable::zeroed()
     }
@@ -283,26 +248,40 @@ fn add_weights(image: &mut PlanImage, file_bytes: u64) {
 }
 
 fn add_states(image: &mut PlanImage, recurrent: bool) {
-    let dtype = image.name("u32");
     let page = PAGE_TOKENS * 4;
-    let mut states =
-        vec![("first", state::APPEND, 0, page), ("second", state::APPEND, SECOND, page)];
+    let slot = SLOT_WORDS * 4;
+    // Kind, offset, stride, bytes of the value, seed.
+    let mut states = vec![
+        ("first", state::APPEND, [0, page, 0], NONE),
+        ("second", state::APPEND, [SECOND, page, 0], NONE),
+    ];
     if recurrent {
-        states.push(("hash", state::RECURRENT, FIXED, 4));
-        states.push(("last", state::TAIL, FIXED + SLOTS * 4, 4));
+        states.push(("pairs", state::APPEND, [PAIRS, page, 0], NONE));
+        states.push(("hash", state::RECURRENT, [HASH, slot, 4], NONE));
+        states.push(("last", state::TAIL, [LAST, slot, 4 * TAIL_ROWS], NONE));
+        states.push(("draft hash", state::RECURRENT, [DRAFT_HASH, slot, 4], 3));
     }
-    for (name, kind, offset, stride) in states {
-        let name = image.name(name);
+    for (name, kind, [offset, stride, value], seed) in states {
+        let (pages, pending) = (kind == state::APPEND, value > 0 && seed == NONE);
+        let line = if pending { PENDING_WORDS as u64 * 4 } else { 0 };
+        let (first, tail) = (name == "pairs", kind == state::TAIL);
+        let (name, dtype) = (image.name(name), image.name("u32"));
         image.states.push(State {
             name,
             kind,
             dtype,
+            tail_rows: if tail { small(TAIL_ROWS) } else { 0 },
             space: 2,
+            seed,
             offset: offset as u64,
             stride_bytes: stride as u64,
-            token_bytes: 4,
+            token_bytes: if pages { 4 } else { 0 },
             row: [1; 4],
-            ..bytemuck::Zeroable::zeroed()
+            value_bytes: value as u64,
+            pending_bytes: line,
+            pending_stride_bytes: line,
+            every: 1,
+            first: u32::from(first),
         });
     }
 }
@@ -310,30 +289,77 @@ fn add_states(image: &mut PlanImage, recurrent: bool) {
 fn add_window(image: &mut PlanImage, rows: u32, logit_rows: u32, recurrent: bool) {
     let first = image.commands.len();
     let row_bytes = VOCAB as u64 * 4;
-    let (fixed, second) = (FIXED as u64, SECOND as u64);
+    let kind = if logit_rows == 1 && rows > 4 { schedule::PREFILL } else { schedule::VERIFY };
+    let (second, pairs) = (SECOND as u64, PAIRS as u64);
     launch(image, 1, 0, &[(3, 0), (2, 0), (2, second)]);
     if recurrent {
-        launch(image, 2, 1, &[(3, 0), (2, fixed), (1, 0)]);
+        let (recur, tail) = if kind == schedule::VERIFY { (7, 10) } else { (2, 9) };
+        launch(image, 6, 0, &[(3, 0), (2, pairs)]);
+        launch(image, recur, 0, &[(3, 0), (2, HASH as u64), (1, 0)]);
+        launch(image, tail, 0, &[(3, 0), (2, LAST as u64), (1, BACK)]);
     }
     launch(image, opcode::BARRIER, 0, &[]);
-    let logits_offset = 1024;
     let weights = [(0, 0), (0, 64), (5, 2 * row_bytes), (4, 0)];
     let mut operands = vec![(3, 0), (2, 0), (2, second), (1, 0)];
     operands.extend_from_slice(&weights);
-    operands.push((1, logits_offset));
+    operands.push((1, LOGITS));
     launch(image, 3, 0, &operands);
-    launch(image, STORE_PARTS, 2, &[(3, 0), (1, 2048)]);
-    let logits = small(image.args.len() - 3);
+    if recurrent {
+        launch(image, 12, 0, &[(3, 0), (2, 0), (2, pairs), (1, BACK), (1, LOGITS)]);
+    }
+    launch(image, STORE_PARTS, 2, &[(3, 0), (1, PART_WORDS)]);
+    let outputs = if recurrent { hashes(image, rows) } else { Run { first: 0, count: 0 } };
+    add_schedule(image, kind, (rows, logit_rows), first);
+    let schedule = image.schedules.last_mut().unwrap();
+    schedule.outputs = outputs;
+}
+
+/// The hashes of the rows as an output.
+fn hashes(image: &mut PlanImage, rows: u32) -> Run {
+    let first = image.outputs.len();
+    let (name, dtype) = (image.name("hashes"), image.name("u32"));
+    let arg = argument(image, (1, 0));
+    let dims = [rows, 1, 1, 1];
+    let bytes = u64::from(rows) * 4;
+    image.outputs.push(Output { name, dtype, arg, rank: 1, dims, bytes, reserved: 0 });
+    Run::of(first..first + 1)
+}
+
+/// A schedule of the commands from `first` on, whose logits lie where they do in all windows.
+fn add_schedule(image: &mut PlanImage, kind: u32, (rows, logit_rows): (u32, u32), first: usize) {
+    let logits = if kind == schedule::COMMIT { NONE } else { argument(image, (1, LOGITS)) };
     image.schedules.push(Schedule {
-        kind: if logit_rows == 1 && rows > 4 { schedule::PREFILL } else { schedule::VERIFY },
+        kind,
         rows,
         logit_rows,
         commands: Run::of(first..image.commands.len()),
         logits,
-        launches: 3,
+        launches: small(image.commands.len() - first),
         arena_bytes: 4096,
         ..bytemuck::Zeroable::zeroed()
     });
+}
+
+fn add_commit(image: &mut PlanImage) {
+    let first = image.commands.len();
+    launch(image, 8, 0, &[(3, 0), (2, HASH as u64)]);
+    launch(image, 11, 0, &[(3, 0), (2, LAST as u64)]);
+    add_schedule(image, schedule::COMMIT, (0, 0), first);
+}
+
+fn add_draft(image: &mut PlanImage) {
+    let first = image.commands.len();
+    launch(image, 6, 0, &[(3, 0), (2, PAIRS as u64)]);
+    launch(image, 2, 0, &[(3, 0), (2, DRAFT_HASH as u64), (1, 0)]);
+    launch(image, opcode::BARRIER, 0, &[]);
+    launch(image, 13, 0, &[(3, 0), (2, PAIRS as u64), (1, 0), (1, LOGITS)]);
+    let rows = small(DRAFT_ROWS);
+    add_schedule(image, schedule::DRAFT, (rows, rows), first);
+}
+
+fn argument(image: &mut PlanImage, (space, offset): (u32, u64)) -> u32 {
+    image.args.push(Arg { space, reserved: 0, offset });
+    small(image.args.len() - 1)
 }
 
 /// Adds a launch of kernel `row`, or a barrier if it has no operands.
@@ -364,7 +390,7 @@ pub fn write(parent: &Path, name: &str, edit: &dyn Fn(&mut PlanImage)) -> PathBu
     write_kind(parent, name, false, edit)
 }
 
-/// As [`write()`], with a recurrent state and a tail if `recurrent`.
+/// As [`write()`], with states of fixed size and a draft head if `recurrent`.
 pub fn write_kind(
     parent: &Path,
     name: &str,

@@ -35,7 +35,7 @@ static ALLOCATOR: Counting = Counting;
 #[test]
 fn a_thousand_windows_allocate_nothing() {
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let plan = test_plan::write(folder, "alloc", &|_| {});
+    let plan = test_plan::write_kind(folder, "alloc", true, &|_| {});
     let options = EngineOptions { threads: Some(2), snapshots: 1, ..Default::default() };
     let mut engine = Engine::open(&plan, &options, &mut |_, _| {}).unwrap();
     let sampling = Sampling { temperature: 0.8, top_p: 0.9, min_p: 0.01, ..Sampling::default() };
@@ -55,20 +55,20 @@ fn a_thousand_windows_allocate_nothing() {
             engine.run_timed(&[Row { token, slot: other, logits: false }]).unwrap();
             windows += 2;
             engine.run_uncommitted(&[Row { token, slot: other, logits: true }; 2]).unwrap();
-            engine.commit(other, 1).unwrap();
-            engine.truncate(other, engine.position(other).unwrap() - 1).unwrap();
-            if step % 10 == 9 {
+            engine.commit(other, 0).unwrap();
+            engine.draft_begin(other).unwrap();
+            engine.draft(&[(other, token)]).unwrap();
+            assert!(engine.outputs().count() == 0, "a draft has none");
+            if step % 8 == 7 {
                 engine.snapshot(slot, 0).unwrap();
-                engine.truncate(slot, 3).unwrap();
-                engine.truncate(other, 1).unwrap();
+                engine.truncate(slot, 0).unwrap();
                 engine.restore(other, 0).unwrap();
-                engine.truncate(other, 2).unwrap();
             }
         }
         engine.truncate(other, 0).unwrap();
         engine.prefill(other, &[3; 20], None).unwrap();
         engine.release(other);
-        engine.truncate(slot, 1).unwrap();
+        engine.truncate(slot, 0).unwrap();
     }
     let calls = CALLS.load(Ordering::Relaxed) - before;
     drop(engine);

@@ -91,13 +91,3 @@ fn a_sequence_with_rows_to_commit_waits_and_others_run() {
     let again = engine.new_sequence().unwrap();
     assert_eq!(hash_after(&mut engine, again, 4), hash(&[4]) as f32);
 }
-
-#[test]
-fn states_that_cannot_be_committed_in_part_are_refused() {
-    let plan = TestPlan::recurrent("commit-state");
-    let mut engine = plan.open_with_threads(1);
-    let slot = engine.new_sequence().unwrap();
-    let error = engine.run_uncommitted(&rows(slot, &[1])).unwrap_err().to_string();
-    assert!(error.contains("state hash is changed by the window itself"), "{error}");
-    assert_eq!(hash_after(&mut engine, slot, 1), hash(&[1]) as f32);
-}

@@ -75,13 +75,19 @@ fn sequences_share_a_window() {
     let (a, b) = (engine.new_sequence().unwrap(), engine.new_sequence().unwrap());
     engine.run(&rows(a, &[1, 2, 3])).unwrap();
     let row = |token, slot, logits| Row { token, slot, logits };
-    let window = [row(4, a, true), row(5, b, true), row(6, a, false), row(7, b, true)];
+    let window = [row(4, a, true), row(6, a, false), row(5, b, true), row(7, b, true)];
     let output = engine.run(&window).unwrap();
     assert_eq!(output.count(), 3);
     for (index, tokens) in [&[1, 2, 3, 4][..], &[5], &[5, 7]].into_iter().enumerate() {
         assert_eq!(output.logits(index)[0], hash(tokens) as f32);
     }
     assert_eq!((engine.position(a).unwrap(), engine.position(b).unwrap()), (5, 2));
+    assert_eq!(engine.tokens(a).unwrap(), [1, 2, 3, 4, 6]);
+
+    let apart = engine.run(&[row(1, a, true), row(1, b, true), row(1, a, true)]).unwrap_err();
+    assert!(matches!(apart, ReplayError::Segment { row: 2, slot: 0 }), "{apart}");
+    assert!(apart.to_string().contains("put the rows of a sequence together"));
+    assert_eq!(engine.tokens(b).unwrap(), [5, 7]);
 }
 
 #[test]
@@ -114,34 +120,6 @@ fn a_poisoned_arena_changes_nothing_that_is_computed() {
     assert_eq!(output.logits(0)[0], hash(&[3, 2]) as f32);
     // Of a plan without recurrent state nobody writes this.
     assert_eq!(output.logits(0)[1], u32::MAX as f32);
-}
-
-#[test]
-fn recurrent_states_and_tails_follow_snapshots() {
-    let plan = TestPlan::recurrent("recurrent");
-    let mut engine = plan.open_with_threads(2);
-    let slot = engine.new_sequence().unwrap();
-    engine.run(&rows(slot, &[1, 2])).unwrap();
-    engine.snapshot(slot, 1).unwrap();
-    let after = |engine: &mut crate::Engine, slot, token| {
-        engine.run(&rows(slot, &[token])).unwrap().logits(0)[..3].to_vec()
-    };
-    assert_eq!(after(&mut engine, slot, 3), expected(&[1, 2, 3]));
-    engine.restore(slot, 1).unwrap();
-    assert_eq!(after(&mut engine, slot, 4), expected(&[1, 2, 4]));
-    let fork = engine.new_sequence().unwrap();
-    engine.restore(fork, 1).unwrap();
-    assert_eq!(after(&mut engine, fork, 5), expected(&[1, 2, 5]));
-    assert_eq!(after(&mut engine, slot, 6), expected(&[1, 2, 4, 6]));
-
-    let error = engine.truncate(slot, 2).unwrap_err();
-    assert!(error.to_string().contains("state hash cannot go back from position 4 to 2"));
-    assert_eq!(after(&mut engine, slot, 7), expected(&[1, 2, 4, 6, 7]));
-    engine.truncate(slot, 0).unwrap();
-    assert_eq!(after(&mut engine, slot, 1), expected(&[1]));
-    engine.release(slot);
-    let slot = engine.new_sequence().unwrap();
-    assert_eq!(after(&mut engine, slot, 2), expected(&[2]), "a new sequence starts at zero");
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! Tests of the engine on the plan of `test_plan`.
 
 mod commit;
+mod draft;
 mod engine;
 mod pool;
 mod random;
 mod refusals;
+mod save;
+mod states;
 
 use std::path::PathBuf;
 
@@ -14,7 +17,7 @@ use crate::test_plan::{self, mix};
 use crate::{Engine, EngineOptions, Row, SlotId};
 
 /// A plan in a folder that is removed with it.
-struct TestPlan {
+pub(crate) struct TestPlan {
     path: PathBuf,
 }
 
@@ -23,7 +26,7 @@ impl TestPlan {
         Self::edited(name, &|_| {})
     }
 
-    fn recurrent(name: &str) -> Self {
+    pub(crate) fn recurrent(name: &str) -> Self {
         Self { path: test_plan::write_kind(&std::env::temp_dir(), name, true, &|_| {}) }
     }
 
@@ -35,7 +38,7 @@ impl TestPlan {
         Engine::open(&self.path, options, &mut |_, _| {}).unwrap()
     }
 
-    fn open_with_threads(&self, threads: u32) -> Engine {
+    pub(crate) fn open_with_threads(&self, threads: u32) -> Engine {
         self.open(&EngineOptions { threads: Some(threads), snapshots: 2, ..Default::default() })
     }
 }
@@ -46,7 +49,7 @@ impl Drop for TestPlan {
     }
 }
 
-fn rows(slot: SlotId, tokens: &[u32]) -> Vec<Row> {
+pub(crate) fn rows(slot: SlotId, tokens: &[u32]) -> Vec<Row> {
     let last = tokens.len() - 1;
     tokens.iter().enumerate().map(|(i, &token)| Row { token, slot, logits: i == last }).collect()
 }
@@ -56,7 +59,7 @@ fn hash(tokens: &[u32]) -> u32 {
 }
 
 /// What the logits behind the last of `tokens` begin with.
-fn expected(tokens: &[u32]) -> [f32; 3] {
+pub(crate) fn expected(tokens: &[u32]) -> [f32; 3] {
     let hash = hash(tokens) as f32;
     [hash, hash, *tokens.last().unwrap() as f32]
 }
