@@ -9,8 +9,8 @@ use strata_formats::Checkpoint;
 use strata_graph::verify::verify;
 use strata_graph::{DType, Graph, TensorSlice, WeightDef, WeightSource, Window, WindowKind};
 use strata_models::{
-    Attention, Block, HashConstants, ModelDef, OutputGate, ValueHeads, build, hash_constants, import, parse,
-    to_ron, unused_tensors,
+    Attention, Block, HashConstants, ModelDef, OutputGate, ValueHeads, build, hash_constants,
+    import, parse, to_ron, unused_tensors,
 };
 
 /// The small reference models, which lie beside the repository.
