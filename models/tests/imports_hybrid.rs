@@ -83,7 +83,7 @@ fn qwen3next_files_have_their_own_order_gate_and_names() {
 #[test]
 fn flags_override_the_interval() {
     let interval = ("full_attention_interval", WriteValue::U32(2));
-    let def = imported(&gguf("interval", "qwen3next", &with(&[interval.clone()]), &[]));
+    let def = imported(&gguf("interval", "qwen3next", &with(std::slice::from_ref(&interval)), &[]));
     assert_eq!(kinds(&def), "dada");
     let flags = ("attention.recurrent_layers", bools(&[false, true, true, false]));
     let def = imported(&gguf("flags", "qwen3next", &with(&[interval, flags]), &[]));
