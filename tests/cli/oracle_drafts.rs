@@ -85,14 +85,31 @@ fn check_rows(engine: &mut Engine, oracle: &Oracle, length: usize, variant: &str
     assert!(error <= TOLERANCE, "{length} tokens behind drafts: error {error}");
 }
 
-/// Drafts of drafts; twice, since beginning to draft forgets what was drafted.
+/// Saves a sequence, ends it and loads it.
+fn through_file(engine: &mut Engine, slot: SlotId) -> SlotId {
+    let dir = scratch(&format!("drafts-saved-{:016x}", engine.plan().checksum()));
+    let path = dir.join("sequence");
+    engine.save_sequence(slot, &path).unwrap();
+    engine.release(slot);
+    // What it left in the slot must not be what is drafted from.
+    let other = engine.new_sequence().unwrap();
+    engine.prefill(other, &[1, 2, 3], None).unwrap();
+    engine.release(other);
+    engine.load_sequence(&path).unwrap()
+}
+
+/// Drafts of drafts; twice, since beginning to draft forgets what was drafted; and once more of the
+/// sequence from a file.
 fn check_chain(engine: &mut Engine, oracle: &Oracle, length: usize, variant: &str) {
-    let slot = engine.new_sequence().unwrap();
+    let mut slot = engine.new_sequence().unwrap();
     let output = engine.prefill(slot, &oracle.prompt(length), None).unwrap();
     let first = argmax(output.logits(0));
     assert_eq!(first, oracle.greedy(length)[0]);
     let expected = oracle.chain(length, variant);
-    for _ in 0..2 {
+    for round in 0..3 {
+        if round == 2 {
+            slot = through_file(engine, slot);
+        }
         engine.draft_begin(slot).unwrap();
         let mut tokens = vec![first];
         while tokens.len() <= expected.len() {
