@@ -101,10 +101,22 @@ pub fn oracle_plan() -> PathBuf {
 
 /// Imports and compiles a checkpoint into `dir`; returns the plan.
 pub fn compile(dir: &Path, checkpoint: &Path, extra: &[&str]) -> PathBuf {
+    compile_edited(dir, checkpoint, extra, |definition| definition)
+}
+
+/// As [`compile`], of the definition that `edit` makes of the imported one.
+pub fn compile_edited(
+    dir: &Path,
+    checkpoint: &Path,
+    extra: &[&str],
+    edit: impl FnOnce(String) -> String,
+) -> PathBuf {
     let definition = dir.join("model.ron");
     let plan = dir.join("model.plan");
     let text = |path: &Path| path.to_str().unwrap().to_owned();
     strata_ok(dir, &["import", &text(checkpoint), "-o", &text(&definition)]);
+    let edited = edit(fs::read_to_string(&definition).unwrap());
+    fs::write(&definition, edited).unwrap();
     let (definition, plan_text) = (text(&definition), text(&plan));
     let mut args = vec!["compile", &definition, "-o", &plan_text];
     args.extend_from_slice(extra);
