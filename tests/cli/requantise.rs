@@ -35,8 +35,11 @@ pub fn requantise(from: &Path, to: &Path, choose: fn(u64) -> Option<TensorType>)
     let plan: Vec<_> = source
         .tensors()
         .map(|tensor| {
+            let row = tensor.dims[0];
             let matrix = tensor.dims.len() > 1 && !kept.iter().any(|w| tensor.name.contains(w));
-            let chosen = if matrix { choose(tensor.dims[0]) } else { None };
+            // Several streams go through it as one row each, whose spans must be whole.
+            let streams = tensor.name.contains("eh_proj") && !row.is_multiple_of(256);
+            let chosen = if matrix && !streams { choose(row) } else { None };
             (tensor, chosen.unwrap_or(tensor.ty))
         })
         .collect();
