@@ -16,11 +16,14 @@ mod generate;
 mod import;
 mod inspect;
 mod logits;
+mod needle;
 mod perplexity;
 mod probe;
 mod progress;
 mod run;
+mod speculation;
 mod tokenize;
+mod trace;
 mod vocabulary;
 
 use std::ffi::OsString;
