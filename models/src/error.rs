@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use strata_formats::{KeyError, OpenError};
+use strata_formats::{KeyError, OpenError, WriteError};
 use strata_graph::ShapeError;
 
 /// A model definition that cannot be read, made sense of or written.
@@ -39,6 +39,8 @@ pub enum ModelError {
         node: String,
         error: ShapeError,
     },
+    /// A made-up checkpoint that GGUF cannot hold.
+    Write(WriteError),
     /// The checkpoint cannot be opened.
     Open(OpenError),
     /// A key of a GGUF file is missing or has another type.
@@ -96,6 +98,7 @@ impl fmt::Display for ModelError {
             ),
             Self::Node { node, error } => write!(f, "node {node}: {error}"),
             Self::Open(error) => write!(f, "{error}"),
+            Self::Write(error) => write!(f, "{error}"),
             Self::Metadata { path, error } => write!(f, "{}: {error}", path.display()),
             Self::Architecture { path, found, known } => write!(
                 f,
@@ -121,6 +124,7 @@ impl std::error::Error for ModelError {
             Self::Read { error, .. } => Some(error),
             Self::Node { error, .. } => Some(error),
             Self::Open(error) => Some(error),
+            Self::Write(error) => Some(error),
             Self::Metadata { error, .. } => Some(error),
             _ => None,
         }

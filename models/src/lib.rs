@@ -20,6 +20,7 @@ mod ngram;
 mod qsa;
 mod rope;
 mod schema;
+mod synth;
 mod text;
 mod weights;
 
@@ -33,5 +34,6 @@ pub use schema::{
     Head, HiddenNorm, Indexer, Layout, Mlp, ModelDef, Moe, Mtp, Ngram, Norm, OutputGate, Pairs,
     Projections, Residual, Rope, Scaling, Shared, TokenizerSource, Tokens, ValueHeads, Weights,
 };
+pub use synth::{Mix, MixError, Synthetic, resize, synthesize};
 pub use text::{open, parse, to_ron};
 pub use weights::unused_tensors;

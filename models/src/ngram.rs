@@ -10,6 +10,7 @@ use crate::schema::Ngram;
 use crate::weights::{Role, node_name};
 
 pub use hash::hash_constants;
+pub(crate) use hash::{GAMMA, splitmix64};
 
 /// `residual + gated + convolution(norm(gated))`, where `gated` is the value of the n-grams'
 /// embedding, for each stream with a gate from the normed key of the embedding and the normed

@@ -298,22 +298,47 @@ impl GgufWriter {
         fill: impl FnMut(usize, &mut dyn Write) -> io::Result<()>,
     ) -> Result<(), WriteError> {
         let io = |error| WriteError::Io { path: path.to_path_buf(), error };
-        let mut name = path.file_name().unwrap_or_default().to_os_string();
-        name.push(format!(".{}.part", std::process::id()));
-        let part = path.with_file_name(name);
-        let written = File::create(&part).map_err(io).and_then(|file| {
+        in_place_of(path, |file| {
             let mut sink = BufWriter::with_capacity(1 << 20, file);
             self.write_to(path, &mut sink, fill)?;
-            let file = sink.into_inner().map_err(|error| io(error.into_error()))?;
-            file.sync_all().map_err(io)?;
-            fs::rename(&part, path).map_err(io)
-        });
-        if written.is_err() {
-            // The first error is the one to report.
-            let _ = fs::remove_file(&part);
-        }
-        written
+            sink.into_inner().map_err(|error| io(error.into_error()))
+        })
     }
+
+    /// [`GgufWriter::write_file`] without the data: the file has its full length, and takes no room
+    /// for it where the file system can leave holes.
+    ///
+    /// # Errors
+    /// The file cannot be written; the temporary file is removed then.
+    pub fn write_sparse_file(&self, path: &Path) -> Result<(), WriteError> {
+        let io = |error| WriteError::Io { path: path.to_path_buf(), error };
+        in_place_of(path, |mut file| {
+            let header = self.header();
+            file.write_all(&header).map_err(io)?;
+            file.set_len(header.len() as u64 + self.end).map_err(io)?;
+            Ok(file)
+        })
+    }
+}
+
+/// Has a temporary file beside `path` written, then renames it.
+fn in_place_of(
+    path: &Path,
+    write: impl FnOnce(File) -> Result<File, WriteError>,
+) -> Result<(), WriteError> {
+    let io = |error| WriteError::Io { path: path.to_path_buf(), error };
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(format!(".{}.part", std::process::id()));
+    let part = path.with_file_name(name);
+    let written = File::create(&part).map_err(io).and_then(write).and_then(|file| {
+        file.sync_all().map_err(io)?;
+        fs::rename(&part, path).map_err(io)
+    });
+    if written.is_err() {
+        // The first error is the one to report.
+        let _ = fs::remove_file(&part);
+    }
+    written
 }
 
 /// Passes bytes on and counts them.

@@ -4,10 +4,10 @@ use crate::schema::{Hash, HashConstants, Ngram};
 
 /// What the state of the generator grows by at each step (Steele, Lea and Flood, Fast splittable
 /// pseudorandom number generators, 2014).
-const GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;
+pub(crate) const GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// One output of SplitMix64 from the state `x`.
-fn splitmix64(x: u64) -> u64 {
+pub(crate) fn splitmix64(x: u64) -> u64 {
     let x = x.wrapping_add(GAMMA);
     let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -34,6 +34,9 @@ enum Command {
     /// Compile a model definition into a plan for this machine
     #[cfg(feature = "compiler")]
     Compile(crate::compile::CompileArgs),
+    /// Make up a weight set that fits a model definition, to measure speed with
+    #[cfg(feature = "compiler")]
+    Synth(crate::synth::SynthArgs),
     /// Generate text with a plan (or a model definition, which is compiled first)
     Run(crate::run::RunArgs),
     /// Print what a plan does and what it costs
@@ -67,6 +70,8 @@ impl Cli {
             Command::Import(args) => crate::import::import(args, out),
             #[cfg(feature = "compiler")]
             Command::Compile(args) => crate::compile::compile(args, &progress, out),
+            #[cfg(feature = "compiler")]
+            Command::Synth(args) => crate::synth::synth(args, &progress, out),
             Command::Run(args) => crate::run::run(args, &progress, out),
             Command::Inspect(args) => crate::inspect::inspect(args, out),
             Command::Tokenize(args) => crate::tokenize::tokenize(args, out),

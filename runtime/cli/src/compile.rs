@@ -133,10 +133,13 @@ fn compile_to(
         .doing(format!("reading {}", args.model.display()))?;
     let config = read_config(args.config.as_deref())?;
     let sources = Sources::open(args, &definition, plan)?;
+    // What a window reads of all positions is sized by the positions that there can be.
+    let context = definition.context.min(config.sequences.context_tokens.max(1));
+    let sized = ModelDef { context, ..definition.clone() };
     let graphs = config
-        .windows()
+        .windows(definition.draft.is_some())
         .into_iter()
-        .map(|window| strata_models::build(&definition, window))
+        .map(|window| strata_models::build(&sized, window))
         .collect::<Result<Vec<_>, _>>()
         .doing(format!("building the graphs of {}", definition.name))?;
     let input = CompileInput {

@@ -22,6 +22,8 @@ mod probe;
 mod progress;
 mod run;
 mod speculation;
+#[cfg(feature = "compiler")]
+mod synth;
 mod tokenize;
 mod trace;
 mod vocabulary;
