@@ -19,7 +19,7 @@ pub use matrix::{
     Epilogue, ExpertDown, ExpertGated, ExpertSum, GatedMatmul, Matmul, Repack, RowClass, ToF32,
 };
 pub use rows::{ActMul, Embed, GatherRows, Mul, NormFold, Quantize, RmsNorm, RopeAngles, Scale};
-pub use sequence::{Attention, AttnPrologue, Dispatch, ExpertCombine, Route, Selected};
+pub use sequence::{Attention, AttnPrologue, Dispatch, ExpertCombine, HeadRotate, Route, Selected};
 pub use states::{Conv1d, NgramEmbed, NgramRows, ReadTail, ShiftRows, TailCommit};
 pub use streams::{
     GatedAdd, GatedHeadNorm, GroupRmsNorm, HcRead, HcWrite, NgramGate, ScaledSilu, StreamConcat,
@@ -174,6 +174,7 @@ pub enum KernelSpec {
     Scale(Scale),
     ActMul(ActMul),
     AttnPrologue(AttnPrologue),
+    HeadRotate(HeadRotate),
     Attention(Attention),
     Route(Route),
     Dispatch(Dispatch),

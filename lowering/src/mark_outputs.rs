@@ -21,7 +21,10 @@ pub fn mark_outputs(graph: &Graph, keep_values: bool) -> (Graph, Rebuilt) {
 fn kept(graph: &Graph, node: &Node<'_>, keep_values: bool) -> Vec<ValueId> {
     let is_list = matches!(node.op, Op::ExpertDispatch { .. });
     match node.op {
-        Op::Route { .. } | Op::RouteDispatch { .. } => vec![node.result()],
+        Op::Route { .. } | Op::RouteDispatch { .. } => {
+            let ids = node.result();
+            if graph.outputs().contains(&ids) { vec![] } else { vec![ids] }
+        }
         _ if keep_values && !is_list => {
             let plain = |v: &ValueId| {
                 matches!(graph.ty(*v).dtype, DType::F32 | DType::U32)

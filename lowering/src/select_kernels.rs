@@ -9,8 +9,8 @@ use strata_kernels::KernelSpec;
 use strata_kernels::ops::kv::KvLayout;
 use strata_kernels::spec::{
     Act, ActMul, Add, Attention, AttnPrologue, Dispatch, Embed, Epilogue, ExpertCombine,
-    ExpertDown, ExpertGated, ExpertSum, F32, GatedMatmul, GatherRows, Matmul, Mul, NormFold,
-    Quantize, RmsNorm, RopeAngles, Route, RowClass, WeightFormat,
+    ExpertDown, ExpertGated, ExpertSum, F32, GatedMatmul, GatherRows, HeadRotate, Matmul, Mul,
+    NormFold, Quantize, RmsNorm, RopeAngles, Route, RowClass, WeightFormat,
 };
 
 use crate::compute_lifetimes::window_name;
@@ -105,11 +105,7 @@ impl Selector<'_> {
             | Op::ExpertDown {}
             | Op::ExpertCombine { .. }
             | Op::ExpertSum { .. } => self.experts(node),
-            Op::HeadNorm { .. } | Op::Rope { .. } | Op::StateAppend {} => Err(self.no_kernel(
-                node,
-                "head norms, rope and append in the form that fuse_attention_prologue takes: \
-                 queries and keys with the same angles and norms, each read once",
-            )),
+            Op::HeadNorm { .. } | Op::Rope { .. } | Op::StateAppend {} => Ok(self.heads(node)),
             Op::Silu {} | Op::Gelu {} => {
                 Err(self.no_kernel(node, "a mul as the only reader of its result"))
             }
@@ -288,6 +284,51 @@ impl Selector<'_> {
                 self.launch(node, spec, &operands)
             }
             _ => unreachable!("choose sends only attention here"),
+        }
+    }
+
+    /// What a prologue does, one by one: where queries and keys do not belong together.
+    fn heads(&self, node: &Node<'_>) -> KernelChoice {
+        let value = |i: usize| Operand::Value(node.operands[i]);
+        let of = |heads: u16, rope_dims: u16, pairing, norm_eps: Option<F32>| {
+            KernelSpec::HeadRotate(HeadRotate {
+                heads: heads.into(),
+                head_dim: self.width(node.operands[0]) / u32::from(heads),
+                norm_eps,
+                rope_dims: rope_dims.into(),
+                adjacent: pairing == Pairing::Adjacent,
+            })
+        };
+        match *node.op {
+            Op::HeadNorm { eps, heads } => {
+                let spec = of(heads, 0, Pairing::Halves, Some(F32::from(eps)));
+                self.launch(node, spec, &[value(0), self.vector(node.operands[1])])
+            }
+            Op::Rope { heads, dims, pairing } => {
+                self.launch(node, of(heads, dims, pairing, None), &[value(0), value(1)])
+            }
+            Op::StateAppend {} => {
+                let (state, kv) = self.cache(node.operands[0]);
+                let spec = KernelSpec::AttnPrologue(AttnPrologue {
+                    heads: 0,
+                    kv,
+                    pages_per_slot: self.paging.pages_per_slot,
+                    fused: false,
+                    norm_eps: None,
+                    rope_dims: 0,
+                    adjacent: false,
+                    first: self.first(state),
+                });
+                // Queries in and out stand where they are never looked at.
+                let (keys, values) = (value(1), value(2));
+                let place = [Operand::Positions, Operand::Slots, Operand::PageTable];
+                let [positions, slots, table] = place;
+                let pages = Operand::State(state);
+                let operands =
+                    vec![Operand::Step, keys, keys, values, positions, slots, table, pages, keys];
+                KernelChoice { spec, operands, parts: 0 }
+            }
+            _ => unreachable!("choose sends only ops on heads here"),
         }
     }
 

@@ -49,7 +49,7 @@ fn watched(
     change: impl Fn(&mut Vec<strata_lowering::TensorEntry>),
     on_phase: &mut dyn FnMut(&str, &str),
 ) -> Result<Option<Compiled>, LowerError> {
-    let graphs: Vec<_> = config.windows().into_iter().map(|w| base_graph(shape, w)).collect();
+    let graphs: Vec<_> = config.windows(false).into_iter().map(|w| base_graph(shape, w)).collect();
     let (mut entries, files) = tensors(&graphs[0], shape.matrices);
     change(&mut entries);
     let input = CompileInput {
@@ -220,7 +220,7 @@ fn a_plan_that_fits_after_fusion_is_not_refused() {
     let budget = short.need().div_ceil(mib);
     assert!(compiles_with(budget).unwrap().is_none());
 
-    let base = base_graph(DENSE, with_budget(None).windows()[2]);
+    let base = base_graph(DENSE, with_budget(None).windows(false)[2]);
     let (entries, files) = tensors(&base, DENSE.matrices);
     let (base, _) = resolve_weights(&base, &Checkpoint::new(&entries, &files)).unwrap();
     let unfused = pack_arena(&base, &compute_lifetimes(&base).0).0.bytes;
@@ -260,7 +260,7 @@ fn a_refusal_names_only_changes_that_are_enough() {
 
 #[test]
 fn float_weights_go_to_the_file_when_the_budget_is_short() {
-    let graph = base_graph(FLOAT, small_config().windows()[0]);
+    let graph = base_graph(FLOAT, small_config().windows(false)[0]);
     let (entries, files) = tensors(&graph, FLOAT.matrices);
     let (graph, _) = resolve_weights(&graph, &Checkpoint::new(&entries, &files)).unwrap();
     let other = OtherBytes { states: 1000, arena: Some(2000), step: 3000, ..OtherBytes::default() };
@@ -305,7 +305,7 @@ fn faults_of_tensors_name_tensor_file_found_and_needed() {
 /// A file may say any dimensions as long as their product is its bytes.
 #[test]
 fn dimensions_that_only_a_hostile_file_has_are_refused() {
-    let graph = base_graph(MOE, small_config().windows()[0]);
+    let graph = base_graph(MOE, small_config().windows(false)[0]);
     let (mut entries, files) = tensors(&graph, MOE.matrices);
     let bank = entries.iter().position(|entry| entry.name == "blk.0.gate_exps").unwrap();
     // Cut to rows, as from a file that stores gate and up projections together.

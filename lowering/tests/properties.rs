@@ -86,7 +86,7 @@ fn random_graph(choices: &[u8]) -> Graph {
             name: name.into(),
             ty: TensorType::new(DType::F32, dims),
             source: WeightSource::Named(vec![]),
-            add_one: false,
+            transform: strata_graph::Transform::None,
         })
     };
     let table = weight("table", &[64, 32]);

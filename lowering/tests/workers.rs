@@ -17,6 +17,7 @@ fn refused_job() -> CodeJob {
         n: 16,
         k: 17,
         rows: RowClass::Few,
+        times: 1,
         epilogue: strata_kernels::spec::Epilogue::default(),
         logits: false,
     };

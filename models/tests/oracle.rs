@@ -13,14 +13,9 @@ use strata_models::{
     to_ron, unused_tensors,
 };
 
-/// The small reference models, which lie beside the repository.
-fn oracle(name: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/oracle").join(name);
-    if path.is_dir() {
-        return Some(path);
-    }
-    eprintln!("skipped: {} is not there", path.display());
-    None
+/// A folder of the small reference models.
+fn oracle(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/oracle").join(name)
 }
 
 fn window(rows: u32) -> Window {
@@ -113,8 +108,8 @@ fn check(path: &Path) -> (ModelDef, Graph) {
 }
 
 /// Imports both files of a model and returns the two definitions.
-fn both(name: &str) -> Option<[ModelDef; 2]> {
-    let dir = oracle(name)?;
+fn both(name: &str) -> [ModelDef; 2] {
+    let dir = oracle(name);
     let (gguf, _) = check(&dir.join("model-f32.gguf"));
     let (hf, _) = check(&dir.join("model.safetensors"));
     let by_folder = import(&dir).unwrap_or_else(|error| panic!("{error}"));
@@ -123,12 +118,12 @@ fn both(name: &str) -> Option<[ModelDef; 2]> {
     assert_eq!(gguf.layers, hf.layers);
     assert_eq!(gguf.vocab, hf.vocab);
     assert_eq!(gguf.head, hf.head);
-    Some([gguf, hf])
+    [gguf, hf]
 }
 
 #[test]
 fn llama_turns_the_same_angles_from_divisors_and_from_the_definition() {
-    let Some(defs) = both("llama") else { return };
+    let defs = both("llama");
     let angles = defs.map(|def| {
         let graph = build(&def, window(1)).unwrap();
         let constant = graph.weights().values().find_map(|weight| match &weight.source {
@@ -146,7 +141,7 @@ fn llama_turns_the_same_angles_from_divisors_and_from_the_definition() {
 #[test]
 fn llama_pairs_differ_by_layout() {
     use strata_models::Pairs;
-    let Some(defs) = both("llama") else { return };
+    let defs = both("llama");
     let pairs = defs.map(|def| match &def.blocks[0].attention {
         Attention::Gqa(gqa) => gqa.rope.pairing,
         other => panic!("{other:?}"),
@@ -156,7 +151,7 @@ fn llama_pairs_differ_by_layout() {
 
 #[test]
 fn gemma3_has_the_same_blocks_from_both_files() {
-    let Some([gguf, hf]) = both("gemma3") else { return };
+    let [gguf, hf] = both("gemma3");
     assert_eq!(gguf.blocks, hf.blocks);
     let runs: Vec<u32> = gguf.blocks.iter().map(|block| block.repeat).collect();
     assert_eq!(runs, [5, 1]);
@@ -166,7 +161,7 @@ fn gemma3_has_the_same_blocks_from_both_files() {
 
 #[test]
 fn qwen3moe_has_the_same_blocks_from_both_files() {
-    let Some([gguf, hf]) = both("qwen3moe") else { return };
+    let [gguf, hf] = both("qwen3moe");
     assert_eq!(gguf.blocks, hf.blocks);
 }
 
@@ -185,7 +180,7 @@ fn grouped(def: &ModelDef) -> (Vec<ValueHeads>, Vec<Block>) {
 
 #[test]
 fn qwen3next_has_the_same_blocks_from_both_files() {
-    let Some([gguf, hf]) = both("qwen3next") else { return };
+    let [gguf, hf] = both("qwen3next");
     assert_eq!(gguf.blocks, hf.blocks);
     let runs: Vec<u32> = gguf.blocks.iter().map(|block| block.repeat).collect();
     assert_eq!(runs, [3, 1]);
@@ -196,7 +191,7 @@ fn qwen3next_has_the_same_blocks_from_both_files() {
 
 #[test]
 fn qwen4exp_has_the_same_blocks_from_both_files() {
-    let Some([gguf, hf]) = both("qwen4exp") else { return };
+    let [gguf, hf] = both("qwen4exp");
     let ([tiled, in_order], [of_gguf, of_hf]) = {
         let (a, b) = (grouped(&gguf), grouped(&hf));
         ([a.0, b.0], [a.1, b.1])
@@ -211,6 +206,28 @@ fn qwen4exp_has_the_same_blocks_from_both_files() {
     });
     assert_eq!(given, derived);
     assert_eq!(hf.ngram.unwrap().table_tensors, 4);
+}
+
+/// What the published model stores beside its table.
+#[derive(serde::Deserialize)]
+struct Published {
+    eos: u32,
+    multipliers: Vec<u64>,
+    sizes: Vec<u64>,
+    offsets: Vec<u64>,
+}
+
+#[test]
+fn the_released_hash_has_the_published_numbers() {
+    let text = std::fs::read_to_string(oracle("ngram").join("released.ron")).unwrap();
+    let Published { eos, multipliers, sizes, offsets } = ron::from_str(&text).unwrap();
+    for file in ["qwen3.8-flash-next.ron", "qwen3.8-flash-next.gguf.ron"] {
+        let def = strata_models::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
+        let ngram = def.ngram.as_ref().unwrap();
+        let constants = hash_constants(ngram, def.vocab);
+        assert_eq!((&constants.multipliers, ngram.eos), (&multipliers, eos));
+        assert_eq!((&constants.sizes, &constants.offsets), (&sizes, &offsets));
+    }
 }
 
 /// The trained model that is shipped, from the file beside its definition.

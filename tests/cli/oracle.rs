@@ -128,3 +128,23 @@ fn qwen3moe_from_gguf() {
 fn qwen3moe_from_safetensors() {
     check("qwen3moe", "");
 }
+
+#[test]
+fn qwen3next_from_gguf() {
+    check("qwen3next", "model-f32.gguf");
+}
+
+#[test]
+fn qwen3next_from_safetensors() {
+    check("qwen3next", "");
+}
+
+#[test]
+fn qwen4exp_from_gguf() {
+    check("qwen4exp", "model-f32.gguf");
+}
+
+#[test]
+fn qwen4exp_from_safetensors() {
+    check("qwen4exp", "");
+}

@@ -8,10 +8,11 @@ use super::require;
 use super::rows::{LANES, for_chunks, load_f32, load_index, store_f32};
 use crate::builder::{Compare, KernelBuilder, StepWord, Val};
 use crate::error::KernelError;
-use crate::spec::{AttnPrologue, KernelSpec};
+use crate::spec::{AttnPrologue, F32, HeadRotate, KernelSpec};
 
 pub(super) fn check(spec: &KernelSpec, s: &AttnPrologue) -> Result<(), KernelError> {
-    check_layout(spec, &s.kv, s.heads)?;
+    // Without queries it only appends.
+    check_layout(spec, &s.kv, s.heads.max(s.kv.kv_heads as u32))?;
     require(spec, "values", s.kv.values.into(), s.kv.values, "stored values")?;
     let fits = s.rope_dims as usize <= s.kv.head_dim && s.rope_dims.is_multiple_of(2);
     require(spec, "rope_dims", s.rope_dims.into(), fits, "an even number up to head_dim")
@@ -74,7 +75,8 @@ pub(super) fn build(b: &KernelBuilder<'_>, s: AttnPrologue) {
     b.for_between(begin, end, |unit| {
         let (row, head) = (b.udiv(unit, heads_a_row), b.urem(unit, heads_a_row));
         let angles = operands.angles.map(|a| b.element(a, row, i64::from(s.rope_dims) * 4));
-        let rotation = Rotation { s: &s, angles, normed: scratch[0] };
+        let turning = Turning::of(&s);
+        let rotation = Rotation { turning, angles, normed: scratch[0] };
         let is_query = b.icmp(Compare::Lt, head, heads);
         b.if_else(
             is_query,
@@ -118,20 +120,69 @@ fn head_of<'c>(
     b.element(row, head, i64::from(dims) * 4)
 }
 
+/// Sizes of what a head goes through.
+#[derive(Clone, Copy)]
+struct Turning {
+    head_dim: u32,
+    norm_eps: Option<F32>,
+    rope_dims: u32,
+    adjacent: bool,
+}
+
+impl Turning {
+    fn of(s: &AttnPrologue) -> Self {
+        let (norm_eps, rope_dims, adjacent) = (s.norm_eps, s.rope_dims, s.adjacent);
+        Self { head_dim: s.kv.head_dim as u32, norm_eps, rope_dims, adjacent }
+    }
+}
+
+pub(super) fn check_rotate(spec: &KernelSpec, s: &HeadRotate) -> Result<(), KernelError> {
+    let dims = s.head_dim;
+    let fits = (16..=512).contains(&dims) && dims.is_multiple_of(16);
+    require(spec, "head_dim", dims.into(), fits, "a multiple of 16 up to 512")?;
+    let fits = s.rope_dims <= dims && s.rope_dims.is_multiple_of(2);
+    require(spec, "rope_dims", s.rope_dims.into(), fits, "an even number up to head_dim")?;
+    require(spec, "heads", s.heads.into(), s.heads > 0, "at least 1")
+}
+
+/// See [`HeadRotate`].
+pub(super) fn rotate(b: &KernelBuilder<'_>, s: HeadRotate) {
+    let (norm_eps, rope_dims, adjacent) = (s.norm_eps, s.rope_dims, s.adjacent);
+    let turning = Turning { head_dim: s.head_dim, norm_eps, rope_dims, adjacent };
+    let mut index = 0;
+    let mut next = || {
+        index += 1;
+        b.operand(index)
+    };
+    let x = next();
+    let angles = (rope_dims > 0).then(&mut next);
+    let gain = norm_eps.is_some().then(&mut next);
+    let y = next();
+    let normed = b.scratch(s.head_dim * 4);
+    let heads = b.i64(s.heads.into());
+    let (begin, end) = b.share(b.mul(b.step_word(StepWord::Rows), heads));
+    b.for_between(begin, end, |unit| {
+        let row = b.udiv(unit, heads);
+        let angles = angles.map(|a| b.element(a, row, i64::from(rope_dims) * 4));
+        let head = |base| b.element(base, unit, i64::from(s.head_dim) * 4);
+        Rotation { turning, angles, normed }.apply(b, head(x), head(y), gain);
+    });
+}
+
 /// What one head goes through before it is used.
-struct Rotation<'a, 'c> {
-    s: &'a AttnPrologue,
+struct Rotation<'c> {
+    turning: Turning,
     angles: Option<Val<'c>>,
     /// Scratch of a head.
     normed: Val<'c>,
 }
 
-impl<'c> Rotation<'_, 'c> {
+impl<'c> Rotation<'c> {
     /// Norms and rotates the head at `from` into `to`, which may be the same.
     fn apply(&self, b: &KernelBuilder<'c>, from: Val<'c>, to: Val<'c>, gain: Option<Val<'c>>) {
-        let dims = self.s.kv.head_dim as u32;
+        let dims = self.turning.head_dim;
         let mut from = from;
-        if let (Some(eps), Some(gain)) = (self.s.norm_eps, gain) {
+        if let (Some(eps), Some(gain)) = (self.turning.norm_eps, gain) {
             let r = inverse_rms(b, sum_of_squares(b, from, dims), dims, eps.get());
             for_chunks(b, dims, |at, lanes| {
                 let x = b.fmul(load_f32(b, from, at, lanes), r);
@@ -140,21 +191,21 @@ impl<'c> Rotation<'_, 'c> {
             from = self.normed;
         }
         if let Some(angles) = self.angles {
-            if self.s.adjacent {
+            if self.turning.adjacent {
                 self.rotate_adjacent(b, from, to, angles);
             } else {
                 self.rotate_halves(b, from, to, angles);
             }
         }
-        let turned = i64::from(self.s.rope_dims);
-        for_chunks(b, dims - self.s.rope_dims, |at, lanes| {
+        let turned = i64::from(self.turning.rope_dims);
+        for_chunks(b, dims - self.turning.rope_dims, |at, lanes| {
             let at = b.add(at, b.i64(turned));
             store_f32(b, to, at, load_f32(b, from, at, lanes));
         });
     }
 
     fn rotate_halves(&self, b: &KernelBuilder<'c>, from: Val<'c>, to: Val<'c>, angles: Val<'c>) {
-        let half = self.s.rope_dims / 2;
+        let half = self.turning.rope_dims / 2;
         for_chunks(b, half, |at, lanes| {
             let second = b.add(at, b.i64(half.into()));
             let (x, y) = (load_f32(b, from, at, lanes), load_f32(b, from, second, lanes));
@@ -166,7 +217,7 @@ impl<'c> Rotation<'_, 'c> {
     }
 
     fn rotate_adjacent(&self, b: &KernelBuilder<'c>, from: Val<'c>, to: Val<'c>, angles: Val<'c>) {
-        let half = self.s.rope_dims / 2;
+        let half = self.turning.rope_dims / 2;
         for_chunks(b, half, |at, lanes| {
             let second = b.add(at, b.i64(half.into()));
             let pairs = b.add(at, at);

@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 /// The row at `position` is stored as entry `position - first`; rows before `first` are not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct AttnPrologue {
+    /// Query heads; with 0 the kernel only appends and leaves `q` out alone.
     pub heads: u32,
     pub kv: KvLayout,
     pub pages_per_slot: u32,
@@ -35,6 +36,20 @@ pub struct AttnPrologue {
     pub adjacent: bool,
     /// Position of the first stored entry.
     pub first: u32,
+}
+
+/// Head norms and rope alone: what [`AttnPrologue`] does to queries.
+///
+/// Operands: 1 `x: f32[rows, heads * head_dim]`, then angles unless `rope_dims` is 0, then the gain
+/// `f32[head_dim]` with `norm_eps`, last `y`, as `x`, which it may be. Unit: a head of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct HeadRotate {
+    pub heads: u32,
+    pub head_dim: u32,
+    pub norm_eps: Option<F32>,
+    /// Leading dimensions that are rotated.
+    pub rope_dims: u32,
+    pub adjacent: bool,
 }
 
 /// Causal attention of each row over its sequence's pages, its own position included.

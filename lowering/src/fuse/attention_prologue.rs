@@ -41,7 +41,11 @@ fn find(uses: &Uses<'_>, node: Node<'_>) -> Option<Fusion> {
     let Op::StateAppend {} = node.op else { return None };
     let [state, keys, values] = *node.operands else { return None };
     let attention = sole_attention(uses.graph, node.result())?;
-    let Op::Attention { heads, kv_heads, head_dim, .. } = *attention.op else { return None };
+    let (heads, kv_heads, head_dim) = match *attention.op {
+        Op::Attention { heads, kv_heads, head_dim, .. }
+        | Op::SparseAttention { heads, kv_heads, head_dim, .. } => (heads, kv_heads, head_dim),
+        _ => return None,
+    };
     let q = rotated(uses, attention.operands[0])?;
     let k = rotated(uses, keys)?;
     let same = q.angles == k.angles && q.dims == k.dims && q.pairing == k.pairing;
@@ -78,7 +82,8 @@ fn find(uses: &Uses<'_>, node: Node<'_>) -> Option<Fusion> {
 fn sole_attention(graph: &Graph, state: ValueId) -> Option<Node<'_>> {
     let mut readers = graph.nodes().filter(|n| n.operands.contains(&state));
     let first = readers.next()?;
-    (readers.next().is_none() && matches!(first.op, Op::Attention { .. })).then_some(first)
+    let attends = matches!(first.op, Op::Attention { .. } | Op::SparseAttention { .. });
+    (readers.next().is_none() && attends).then_some(first)
 }
 
 fn rotated(uses: &Uses<'_>, value: ValueId) -> Option<Rotated> {

@@ -39,7 +39,7 @@ impl Build {
             name: name.into(),
             ty: TensorType::new(DType::Unresolved, dims),
             source: WeightSource::Named(vec![TensorSlice::whole(name)]),
-            transform: Transform::None,
+            transform: strata_graph::Transform::None,
         })
     }
 
@@ -114,7 +114,7 @@ pub fn base_graph(shape: Shape, window: Window) -> Graph {
         name: "inverse_frequencies".into(),
         ty: TensorType::new(DType::F32, &[half as u32]),
         source: WeightSource::Constant((0..half).map(|i| 0.5f32.powi(i as i32)).collect()),
-        transform: Transform::None,
+        transform: strata_graph::Transform::None,
     });
     let mut x = b.push(Op::Embed { scale: 1.0 }, &[table], "token_embd");
     let angles = b.push(Op::RopeAngles { dims: HEAD_DIM }, &[frequencies], "angles");
