@@ -198,7 +198,7 @@ fn weights(plan: &Plan) -> Vec<WeightClass> {
 }
 
 /// The layer of a name like "blk.3.attn_q" and what stands behind it.
-pub(super) fn layer_of(name: &str) -> Option<(u32, &str)> {
+fn layer_of(name: &str) -> Option<(u32, &str)> {
     let (layer, rest) = name.strip_prefix("blk.")?.split_once('.')?;
     Some((layer.parse().ok()?, rest))
 }

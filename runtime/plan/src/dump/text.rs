@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::summary::{StateBytes, Summary, layer_of};
+use super::summary::{StateBytes, Summary};
 
 /// With the unit in which it has one to four digits before the point.
 fn size(bytes: u64) -> String {
@@ -109,10 +109,9 @@ impl Summary {
     fn states_alike(&self) -> Vec<(StateBytes, u32)> {
         let mut all: Vec<(StateBytes, u32)> = Vec::new();
         for state in &self.states {
-            let name = match layer_of(&state.name) {
-                Some((_, rest)) => format!("blk.*.{rest}"),
-                None => state.name.clone(),
-            };
+            // Numbers in names are those of layers.
+            let part = |part: &str| if part.parse::<u32>().is_ok() { "*" } else { part }.to_owned();
+            let name = state.name.split('.').map(part).collect::<Vec<_>>().join(".");
             let state = StateBytes { name, ..state.clone() };
             match all.iter_mut().find(|(other, _)| *other == state) {
                 Some((_, count)) => *count += 1,
