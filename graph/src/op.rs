@@ -186,6 +186,11 @@ ops! {
     RmsNormQuantize "rms_norm_quantize" { eps: f32 };
     /// An RMS norm in f32, and the same rows in 8 bit.
     RmsNormBoth "rms_norm_both" { eps: f32 };
+    /// `group_rms_norm` in 8 bit; with `keep` the f32 rows come first. So in the next ones.
+    GroupRmsNormQuantize "group_rms_norm_quantize" { eps: f32, groups: u16, keep: bool };
+    ScaledSiluQuantize "scaled_silu_quantize" { scale: f32 };
+    HcReadQuantize "hc_read_quantize" { streams: u16, keep: bool };
+    GatedHeadNormQuantize "gated_head_norm_quantize" { eps: f32, heads: u16, act: Activation };
     /// `residual + rms_norm(x) * gain`.
     RmsNormAdd "rms_norm_add" { eps: f32 };
     /// `act(a) * b`.

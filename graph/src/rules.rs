@@ -19,15 +19,17 @@ pub fn operand_names(op: &Op) -> Vec<&'static str> {
     };
     match *op {
         Op::Embed { .. } => vec!["table"],
-        Op::StreamRepeat { .. } | Op::ScaledSilu { .. } => vec!["x"],
+        Op::StreamRepeat { .. } | Op::ScaledSilu { .. } | Op::ScaledSiluQuantize { .. } => {
+            vec!["x"]
+        }
         Op::StreamConcat { .. } => vec!["e", "h"],
         Op::StreamMatmul { .. } => vec!["x", "weight"],
-        Op::GroupRmsNorm { .. } => vec!["x", "gain"],
-        Op::HcRead { .. } => vec!["normed", "gates"],
+        Op::GroupRmsNorm { .. } | Op::GroupRmsNormQuantize { .. } => vec!["x", "gain"],
+        Op::HcRead { .. } | Op::HcReadQuantize { .. } => vec!["normed", "gates"],
         Op::HcWrite { .. } => vec!["residual", "y", "inject"],
         Op::Conv1d { .. } => vec!["state", "x", "filter"],
         Op::GatedDelta { .. } => vec!["state", "qkv", "beta", "alpha", "rates", "dt_bias"],
-        Op::GatedHeadNorm { .. } => vec!["x", "gain", "z"],
+        Op::GatedHeadNorm { .. } | Op::GatedHeadNormQuantize { .. } => vec!["x", "gain", "z"],
         Op::GatedAdd {} => vec!["a", "b", "logit"],
         Op::BlockKeys { .. } => vec!["tail", "keys", "x", "gain", "inverse_frequencies"],
         Op::BlockScores { .. } => vec!["queries", "keys"],
@@ -129,6 +131,10 @@ pub fn result_types(
         | Op::GatedAdd {}
         | Op::NgramEmbed {}
         | Op::NgramGate { .. } => hybrid::row_results(op, &check),
+        Op::GroupRmsNormQuantize { .. }
+        | Op::ScaledSiluQuantize { .. }
+        | Op::HcReadQuantize { .. }
+        | Op::GatedHeadNormQuantize { .. } => hybrid::quantised_results(op, &check),
         Op::Conv1d { .. }
         | Op::GatedDelta { .. }
         | Op::NgramRows { .. }

@@ -112,6 +112,8 @@ const REWRITES: &[(&str, GraphPass)] = &[
     ("fuse_norm_quantize", fuse::fuse_norm_quantize),
     // Behind the norms that nothing reads in f32.
     ("fuse_norm_both", fuse::fuse_norm_both),
+    // Behind gated products, of which some activations are part.
+    ("fuse_row_quantize", fuse::fuse_row_quantize),
     // Behind residual sums, which the sum of experts takes along.
     ("fuse_expert_sum", fuse::fuse_expert_sum),
     // Behind the sum of experts, which finds the ids through the dispatch.

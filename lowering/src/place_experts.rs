@@ -166,7 +166,11 @@ fn weight_operands(op: &Op) -> &'static [(usize, bool)] {
         Op::Conv1d { .. } => &[(2, false)],
         Op::GatedDelta { .. } => &[(4, false), (5, false)],
         Op::BlockKeys { .. } => &[(3, false), (4, false)],
-        Op::GroupRmsNorm { .. } | Op::GatedHeadNorm { .. } | Op::NgramRows { .. } => &[(1, false)],
+        Op::GroupRmsNorm { .. }
+        | Op::GroupRmsNormQuantize { .. }
+        | Op::GatedHeadNorm { .. }
+        | Op::GatedHeadNormQuantize { .. }
+        | Op::NgramRows { .. } => &[(1, false)],
         Op::ExpertMlp { .. } => &[(3, true), (4, true), (5, true)],
         Op::ExpertGated { .. } => &[(2, true), (3, true)],
         Op::ExpertDown {} => &[(2, true)],

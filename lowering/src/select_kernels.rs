@@ -118,6 +118,10 @@ impl Selector<'_> {
             | Op::HcRead { .. }
             | Op::HcWrite { .. }
             | Op::GatedHeadNorm { .. }
+            | Op::GroupRmsNormQuantize { .. }
+            | Op::ScaledSiluQuantize { .. }
+            | Op::HcReadQuantize { .. }
+            | Op::GatedHeadNormQuantize { .. }
             | Op::GatedAdd {}
             | Op::NgramEmbed {}
             | Op::NgramGate { .. } => Ok(self.streams(node)),

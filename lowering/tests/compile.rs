@@ -264,7 +264,7 @@ fn float_weights_go_to_the_file_when_the_budget_is_short() {
     let (entries, files) = tensors(&graph, FLOAT.matrices);
     let (graph, _) = resolve_weights(&graph, &Checkpoint::new(&entries, &files)).unwrap();
     let other = OtherBytes { states: 1000, arena: Some(2000), step: 3000, ..OtherBytes::default() };
-    let place = |policy, budget| place_experts(&graph, policy, budget, other).unwrap().0;
+    let place = |policy, budget| place_experts(&[&graph], policy, budget, other).unwrap().0;
     let all = place(TierPolicy::Ram, None);
     assert!(all.rows.iter().all(|p| p.tier != Tier::Mapped));
     // One byte less than all weights and the rest need: one matrix goes to the file.
@@ -280,7 +280,7 @@ fn float_weights_go_to_the_file_when_the_budget_is_short() {
     // Only gains stay in RAM.
     let least = place(TierPolicy::Mapped, None);
     assert!(least.rows.iter().all(|p| (p.tier == Tier::Mapped) == (p.form == Form::Native)));
-    let error = place_experts(&graph, TierPolicy::Mapped, Some(least.ram_bytes + 5999), other);
+    let error = place_experts(&[&graph], TierPolicy::Mapped, Some(least.ram_bytes + 5999), other);
     let LowerError::Budget(short) = error.unwrap_err() else { panic!("not the budget") };
     assert_eq!((short.need(), short.short()), (least.ram_bytes + 6000, 1));
 }

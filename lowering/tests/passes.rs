@@ -27,6 +27,7 @@ fn pass_by_name(name: &str) -> fn(&Graph) -> (Graph, String) {
         "fuse_norm_quantize" => rewrite!(fuse::fuse_norm_quantize),
         "fuse_norm_both" => rewrite!(fuse::fuse_norm_both),
         "fuse_expert_sum" => rewrite!(fuse::fuse_expert_sum),
+        "fuse_row_quantize" => rewrite!(fuse::fuse_row_quantize),
         "fuse_route_dispatch" => rewrite!(fuse::fuse_route_dispatch),
         "fuse_attention_prologue" => rewrite!(fuse::fuse_attention_prologue),
         "fuse_attention_quantize" => rewrite!(fuse::fuse_attention_quantize),

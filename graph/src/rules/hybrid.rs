@@ -93,6 +93,26 @@ pub(super) fn row_results(op: &Op, check: &Check<'_>) -> Result<Vec<TensorType>,
     }])
 }
 
+/// Ops on rows that give 8 bit, and the f32 rows before them if they keep those.
+pub(super) fn quantised_results(op: &Op, check: &Check<'_>) -> Result<Vec<TensorType>, ShapeError> {
+    let (plain, keep) = match *op {
+        Op::GroupRmsNormQuantize { eps, groups, keep } => (Op::GroupRmsNorm { eps, groups }, keep),
+        Op::ScaledSiluQuantize { scale } => (Op::ScaledSilu { scale }, false),
+        Op::HcReadQuantize { streams, keep } => (Op::HcRead { streams }, keep),
+        Op::GatedHeadNormQuantize { eps, heads, act } => {
+            (Op::GatedHeadNorm { eps, heads, act }, false)
+        }
+        _ => unreachable!("result_types sends only quantising ops here"),
+    };
+    let mut results = row_results(&plain, check)?;
+    let quantised = results[0].with_dtype(DType::Q8);
+    if !keep {
+        results.clear();
+    }
+    results.push(quantised);
+    Ok(results)
+}
+
 /// Ops that pass something on from row to row.
 pub(super) fn recurrent_results(
     op: &Op,

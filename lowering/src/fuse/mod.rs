@@ -13,6 +13,7 @@ mod norm_both;
 mod norm_quantize;
 mod residual_add;
 mod route_dispatch;
+mod row_quantize;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,6 +31,7 @@ pub use norm_both::fuse_norm_both;
 pub use norm_quantize::fuse_norm_quantize;
 pub use residual_add::fuse_residual_add;
 pub use route_dispatch::fuse_route_dispatch;
+pub use row_quantize::fuse_row_quantize;
 
 /// One match: `op` over `operands` stands in the place of the node it was found at.
 struct Fusion {

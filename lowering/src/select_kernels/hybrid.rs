@@ -30,39 +30,17 @@ impl Selector<'_> {
                 (KernelSpec::StreamConcat(spec), all)
             }
             Op::StreamMatmul { streams } => return self.stream_product(node, streams.into()),
-            Op::GroupRmsNorm { eps, groups } => {
-                let spec = GroupRmsNorm {
-                    groups: groups.into(),
-                    k: of(groups),
-                    eps: F32::from(eps),
-                    quantize: false,
-                    keep: false,
-                };
-                let operands = vec![value(0), self.vector(node.operands[1])];
-                (KernelSpec::GroupRmsNorm(spec), operands)
-            }
-            Op::ScaledSilu { scale } => {
-                let spec = ScaledSilu { k: width, scale: F32::from(scale), quantize: false };
-                (KernelSpec::ScaledSilu(spec), all)
-            }
-            Op::HcRead { streams } => {
-                let (streams, k) = (streams.into(), of(streams));
-                (KernelSpec::HcRead(HcRead { streams, k, quantize: false, keep: false }), all)
-            }
+            Op::GroupRmsNorm { .. }
+            | Op::GroupRmsNormQuantize { .. }
+            | Op::ScaledSilu { .. }
+            | Op::ScaledSiluQuantize { .. }
+            | Op::HcRead { .. }
+            | Op::HcReadQuantize { .. }
+            | Op::GatedHeadNorm { .. }
+            | Op::GatedHeadNormQuantize { .. } => return self.maybe_quantised(node),
             Op::HcWrite { streams } => {
                 let (streams, k) = (streams.into(), of(streams));
                 (KernelSpec::HcWrite(HcWrite { streams, k }), all)
-            }
-            Op::GatedHeadNorm { eps, heads, act } => {
-                let spec = GatedHeadNorm {
-                    heads: heads.into(),
-                    head_dim: of(heads),
-                    eps: F32::from(eps),
-                    act: act_of(act),
-                    quantize: false,
-                };
-                let operands = vec![value(0), self.vector(node.operands[1]), value(2)];
-                (KernelSpec::GatedHeadNorm(spec), operands)
             }
             Op::GatedAdd {} => (KernelSpec::GatedAdd(GatedAdd { k: width }), all),
             Op::NgramEmbed {} => {
@@ -82,6 +60,47 @@ impl Selector<'_> {
             _ => unreachable!("choose sends only ops on streams here"),
         };
         self.launch(node, spec, &operands)
+    }
+
+    /// Ops on rows that can give their result in 8 bit, too.
+    fn maybe_quantised(&self, node: &Node<'_>) -> KernelChoice {
+        let width = self.width(node.operands[0]);
+        let value = |i: usize| Operand::Value(node.operands[i]);
+        let (of, gain) =
+            (|count: u16| width / u32::from(count), || self.vector(node.operands[1]));
+        let (quantize, keep) = match *node.op {
+            Op::GroupRmsNormQuantize { keep, .. } | Op::HcReadQuantize { keep, .. } => (true, keep),
+            Op::ScaledSiluQuantize { .. } | Op::GatedHeadNormQuantize { .. } => (true, false),
+            _ => (false, false),
+        };
+        let (spec, operands) = match *node.op {
+            Op::GroupRmsNorm { eps, groups } | Op::GroupRmsNormQuantize { eps, groups, .. } => {
+                let (k, eps, groups) = (of(groups), F32::from(eps), groups.into());
+                let spec = GroupRmsNorm { groups, k, eps, quantize, keep };
+                (KernelSpec::GroupRmsNorm(spec), vec![value(0), gain()])
+            }
+            Op::ScaledSilu { scale } | Op::ScaledSiluQuantize { scale } => {
+                let spec = ScaledSilu { k: width, scale: F32::from(scale), quantize };
+                (KernelSpec::ScaledSilu(spec), vec![value(0)])
+            }
+            Op::HcRead { streams } | Op::HcReadQuantize { streams, .. } => {
+                let spec = HcRead { streams: streams.into(), k: of(streams), quantize, keep };
+                (KernelSpec::HcRead(spec), vec![value(0), value(1)])
+            }
+            Op::GatedHeadNorm { eps, heads, act }
+            | Op::GatedHeadNormQuantize { eps, heads, act } => {
+                let spec = GatedHeadNorm {
+                    heads: heads.into(),
+                    head_dim: of(heads),
+                    eps: F32::from(eps),
+                    act: act_of(act),
+                    quantize,
+                };
+                (KernelSpec::GatedHeadNorm(spec), vec![value(0), gain(), value(2)])
+            }
+            _ => unreachable!("streams sends only ops that quantise here"),
+        };
+        self.launch_all(node, spec, &operands)
     }
 
     /// One weight for each of the streams of a row: they are rows of a product.
