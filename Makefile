@@ -1,7 +1,8 @@
 # Two commands matter: `make demo` and `make test`. Both install what is missing.
 MODEL_DIR ?= model-files
-DEMO_MODEL ?= $(MODEL_DIR)/SmolLM2-135M-Instruct-Q4_1.gguf
-DEMO_PROMPT ?= Explain in two sentences why the sky is blue.
+DEMO_MODEL ?= models/strata-nano.ron
+DEMO_PLAN ?= target/demo.plan
+DEMO_PROMPT ?= Tell me a story about a fox named Iris.
 STRATA = target/release/strata
 
 .PHONY: demo test models models-small deps build lint bench peers clean
@@ -12,12 +13,10 @@ deps:
 build: deps
 	cargo build --release --locked -p strata
 
-# Fetches a small model, compiles it into a plan, generates text.
+# Compiles the model that comes with the project into a plan and lets it answer.
 demo: build
-	@./models/fetch.sh $(MODEL_DIR) smollm2
-	$(STRATA) import $(DEMO_MODEL) -o $(MODEL_DIR)/smollm2.ron
-	$(STRATA) compile $(MODEL_DIR)/smollm2.ron -o $(MODEL_DIR)/smollm2.plan
-	$(STRATA) run $(MODEL_DIR)/smollm2.plan --prompt "$(DEMO_PROMPT)" --max-tokens 80
+	$(STRATA) compile $(DEMO_MODEL) -o $(DEMO_PLAN)
+	$(STRATA) run $(DEMO_PLAN) --prompt "$(DEMO_PROMPT)" --max-tokens 120
 
 # All tests; the two smallest real models are fetched first.
 test: deps models-small

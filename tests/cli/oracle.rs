@@ -6,48 +6,15 @@
 //! are kept in f32 for these tests: rounding them to f16 alone moves logits by about 1e-3.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may panic and tell figures")]
 
+mod reference;
 mod support;
 
-use std::path::Path;
-
-use strata_formats::Checkpoint;
+use reference::{Oracle, worst};
 use strata_replay::Engine;
-use support::{compile, logits_in_windows, open, repository, scratch, tensor_words};
+use support::{compile, logits_in_windows, open, repository, scratch};
 
 const TOLERANCE: f32 = 2e-4;
 const PROMPTS: [usize; 4] = [1, 7, 64, 300];
-
-struct Oracle {
-    expected: Checkpoint,
-    tokens: Checkpoint,
-    greedy: serde_json::Value,
-}
-
-impl Oracle {
-    fn open(dir: &Path) -> Self {
-        let text = std::fs::read_to_string(dir.join("expected.json")).unwrap();
-        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
-        Self {
-            expected: Checkpoint::open(dir.join("expected.safetensors")).unwrap(),
-            tokens: Checkpoint::open(dir.join("tokens.safetensors")).unwrap(),
-            greedy: json["greedy"].clone(),
-        }
-    }
-
-    fn prompt(&self, length: usize) -> Vec<u32> {
-        tensor_words(&self.tokens, &format!("tokens_{length}"))
-    }
-
-    fn logits(&self, length: usize) -> Vec<f32> {
-        let words = tensor_words(&self.expected, &format!("logits_{length}"));
-        words.into_iter().map(f32::from_bits).collect()
-    }
-
-    fn greedy(&self, length: usize) -> Vec<u32> {
-        let ids = self.greedy[length.to_string()].as_array().unwrap();
-        ids.iter().map(|id| id.as_u64().unwrap() as u32).collect()
-    }
-}
 
 fn fresh(engine: &mut Engine, tokens: &[u32], window: usize) -> Vec<Vec<f32>> {
     let slot = engine.new_sequence().unwrap();
@@ -70,20 +37,18 @@ fn check_greedy(engine: &mut Engine, prompt: &[u32], expected: &[u32]) {
 
 /// All prompts, all positions; greedy text; the same bits for every split into windows.
 fn check(name: &str, checkpoint: &str) {
-    let source = repository().join("tests/oracle").join(name);
-    let oracle = Oracle::open(&source);
+    let oracle = Oracle::open(name);
     let dir = scratch(&format!("oracle-{name}-{}", checkpoint.replace('.', "-")));
     let config = repository().join("configs/exact-f32-cache.ron");
     let config = ["--config", config.to_str().unwrap()];
-    let plan = compile(&dir, &source.join(checkpoint), &config);
+    let plan = compile(&dir, &oracle.dir.join(checkpoint), &config);
     let mut engine = open(&plan, 2);
     for length in PROMPTS {
         let prompt = oracle.prompt(length);
         let rows = fresh(&mut engine, &prompt, 32);
         let expected = oracle.logits(length);
         let found: Vec<f32> = rows.iter().flatten().copied().collect();
-        assert_eq!(found.len(), expected.len());
-        let worst = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        let worst = worst(&found, &expected);
         println!("{name} {checkpoint} {length} tokens: max abs logit error {worst:e}");
         assert!(worst <= TOLERANCE, "{name}, {length} tokens: error {worst}");
         for window in [1, 2, 3, 4, 6, 7, 8, 128, 512] {

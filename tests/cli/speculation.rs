@@ -1,159 +1,327 @@
-//! Drafts, saved states, routing traces and needles on the small trained model of the repository.
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
+//! One text and one state, bit for bit, however they come about: with drafts of any depth, right or
+//! wrong; with the prompt cut anywhere; beside other sequences; after saving and loading; after
+//! rejected rows and restored snapshots. What they are compared with is plain decoding.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may panic and tell figures")]
 
+mod requantise;
+mod subjects;
 mod support;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use strata_replay::speculate::{Draft, Drafter, Offer, Speculator, Writing};
+use strata_replay::{Engine, ReplayError, Row, Sampler, Sampling, SlotId};
+use subjects::{
+    NANO_MIX, NANO_Q8, ORACLE_F32, ORACLE_MIX, ORACLE_Q8, Plain, Random, Subject, assert_bits,
+    assert_state, read, state_bytes, with_engine,
+};
+use support::scratch;
 
-use serde_json::Value;
-use support::{repository, scratch, strata, strata_fed, strata_ok, text_of};
+/// Tokens of a prompt, and of the text with it.
+const PROMPT: usize = 70;
+const TOTAL: usize = 256;
 
-/// The plan of strata-nano, compiled once for all tests.
-fn nano() -> PathBuf {
-    support::shared_plan("nano", |_| repository().join("models/strata-nano-Q8_0.gguf"))
+/// Which drafts are wrong.
+#[derive(Clone, Copy, Debug)]
+enum Wrong {
+    None,
+    All,
+    /// The first one of the first round, the second one of the second round, and so on.
+    OneByOne,
 }
 
-fn run(dir: &Path, more: &[&str]) -> Value {
-    let plan = nano();
-    let args = ["--quiet", "run", text_of(&plan), "--json"];
-    serde_json::from_str(&strata_ok(dir, &[&args, more].concat())).unwrap()
+/// Drafts the text that is known, with wrong tokens at chosen places.
+#[derive(Debug)]
+struct Scripted {
+    text: Vec<u32>,
+    wrong: Wrong,
+    rounds: usize,
 }
 
-#[test]
-fn drafts_change_the_speed_only() {
-    let dir = scratch("speculation-drafts");
-    let warm = ["--temp", "0.9", "--top-p", "0.95", "--seed", "5"];
-    for prompt in ["The file is opened in", "a b c a b c a b"] {
-        for sampling in [&[][..], &warm] {
-            let base = [&["--raw", "--prompt", prompt, "-n", "60", "--ignore-eos"], sampling];
-            let base = base.concat();
-            let plain = run(&dir, &[&base[..], &["--draft", "off"]].concat());
-            assert_eq!(plain["speculation"]["drafted"], 0);
-            assert_eq!(plain["speculation"]["rounds"], 59, "the first token comes with the prompt");
-            for draft in ["auto", "1", "3", "99"] {
-                let found = run(&dir, &[&base[..], &["--draft", draft]].concat());
-                assert_eq!(found["tokens"], plain["tokens"], "--draft {draft} {sampling:?}");
-                let facts = &found["speculation"];
-                let (rounds, accepted) = (&facts["rounds"], facts["accepted"].as_u64().unwrap());
-                assert_eq!(rounds.as_u64().unwrap() + accepted, 59, "{facts}");
+impl Drafter for Scripted {
+    fn name(&self) -> &'static str {
+        "scripted"
+    }
+
+    fn offer(&mut self, _: &[u32]) -> Option<Offer> {
+        Some(Offer { class: 0, most: usize::MAX })
+    }
+
+    fn draft(
+        &mut self,
+        _: &mut Engine,
+        _: SlotId,
+        context: &[u32],
+        (count, drafts): (usize, &mut Vec<u32>),
+    ) -> Result<(), ReplayError> {
+        let wrong_at = self.rounds % (count + 1);
+        self.rounds += 1;
+        for (index, token) in self.text[context.len()..].iter().take(count).enumerate() {
+            let wrong = match self.wrong {
+                Wrong::None => false,
+                Wrong::All => true,
+                Wrong::OneByOne => index == wrong_at,
+            };
+            drafts.push(if wrong { token ^ 1 } else { *token });
+        }
+        Ok(())
+    }
+}
+
+fn scripted(text: &[u32], wrong: Wrong) -> Vec<Box<dyn Drafter>> {
+    vec![Box::new(Scripted { text: text.to_vec(), wrong, rounds: 0 })]
+}
+
+/// Continues `context`, whose first tokens the sequence holds, and returns the logits behind it.
+fn write(
+    engine: &mut Engine,
+    slot: SlotId,
+    (context, total): (&mut Vec<u32>, usize),
+    speculator: &mut Speculator,
+) -> Vec<f32> {
+    let held = engine.position(slot).unwrap() as usize;
+    let unread = &context[held..context.len() - 1];
+    if !unread.is_empty() {
+        engine.prefill(slot, unread, None).unwrap();
+    }
+    let mut sampler = Sampler::new(Sampling::default(), engine.model().vocab as usize);
+    while context.len() < total {
+        let limit = total - context.len();
+        let text = Writing { sequence: slot, context, sampler: &mut sampler, limit };
+        speculator.round(engine, text, &mut |_| true).unwrap();
+    }
+    read(engine, slot, &context[total - 1..])
+}
+
+/// Writes the text again with `speculator` and compares everything.
+fn check_text(what: &str, engine: &mut Engine, plain: &Plain, speculator: &mut Speculator) {
+    let slot = engine.new_sequence().unwrap();
+    let total = plain.tokens.len();
+    let mut context = plain.tokens[..PROMPT].to_vec();
+    let logits = write(engine, slot, (&mut context, total), speculator);
+    assert_eq!(context, plain.tokens, "{what}");
+    assert_bits(what, &logits, &plain.logits[total - 1]);
+    assert_state(what, &state_bytes(engine, slot), &plain.state);
+    engine.release(slot);
+}
+
+fn check_drafts(subject: Subject) {
+    with_engine(&subject.plan(), |mut engine| {
+        let engine = &mut engine;
+        let plain = Plain::greedy(engine, &subject.prompt(0, PROMPT), TOTAL);
+        let modes = (1..=8).map(Draft::Fixed).chain([Draft::Off, Draft::Auto]);
+        for mode in modes {
+            let what = format!("{}, {mode:?}", subject.name);
+            let mut own = Speculator::new(engine, mode);
+            check_text(&what, engine, &plain, &mut own);
+            let stats = own.take_stats();
+            println!("{what}: {:.2} of the drafts accepted", stats.acceptance());
+            for wrong in [Wrong::None, Wrong::All, Wrong::OneByOne] {
+                let drafters = scripted(&plain.tokens, wrong);
+                let mut speculator = Speculator::with_drafters(engine, mode, drafters);
+                check_text(&format!("{what}, wrong: {wrong:?}"), engine, &plain, &mut speculator);
+                let stats = speculator.take_stats();
+                match (mode, wrong) {
+                    (Draft::Off, _) => assert_eq!(stats.drafted, 0),
+                    (_, Wrong::None) => assert_eq!(stats.accepted, stats.drafted),
+                    (_, Wrong::All) => assert_eq!(stats.accepted, 0),
+                    (Draft::Fixed(n), Wrong::OneByOne) => {
+                        let depth = n.min(7) as usize;
+                        assert!(stats.accepted_at[..depth].iter().all(|&n| n > 0));
+                        let refused = stats.checked_at.iter().zip(&stats.accepted_at);
+                        assert!(refused.take(depth).all(|(checked, ok)| checked > ok));
+                    }
+                    _ => {}
+                }
             }
         }
+    });
+}
+
+/// The prompt in chunks of every length, and in two pieces cut at every length.
+fn check_splits(subject: Subject) {
+    const READ: usize = 128;
+    with_engine(&subject.plan(), |mut engine| {
+        let engine = &mut engine;
+        let prompt = subject.prompt(1, READ);
+        let plain = Plain::greedy(engine, &prompt, READ);
+        for length in 1..=64 {
+            for cut in [false, true] {
+                let what = format!("{}, split at {length}, cut {cut}", subject.name);
+                let slot = engine.new_sequence().unwrap();
+                let (first, rest) = prompt.split_at(if cut { length } else { 0 });
+                if cut {
+                    engine.prefill(slot, first, None).unwrap();
+                }
+                let chunk = (!cut).then_some(length);
+                let logits = engine.prefill(slot, rest, chunk).unwrap().logits(0).to_vec();
+                assert_bits(&what, &logits, plain.logits.last().unwrap());
+                assert_state(&what, &state_bytes(engine, slot), &plain.state);
+                engine.release(slot);
+            }
+        }
+    });
+}
+
+/// Two and three texts in shared verify windows, of which each keeps what it likes.
+fn check_companions(subject: Subject) {
+    with_engine(&subject.plan(), |mut engine| {
+        let engine = &mut engine;
+        let plain: Vec<Plain> = (0..3)
+            .map(|which| Plain::greedy(engine, &subject.prompt(which, PROMPT), TOTAL))
+            .collect();
+        for count in [2, 3] {
+            let slots: Vec<SlotId> = (0..count).map(|_| engine.new_sequence().unwrap()).collect();
+            let mut random = Random(count as u64);
+            // They begin at different lengths.
+            for (index, slot) in slots.iter().enumerate() {
+                engine.prefill(*slot, &plain[index].tokens[..PROMPT - 13 * index], None).unwrap();
+            }
+            while slots.iter().any(|slot| engine.position(*slot).unwrap() < TOTAL as u32) {
+                share_a_window(engine, &slots, &plain, &mut random);
+            }
+            for (slot, plain) in slots.into_iter().zip(&plain) {
+                let what = format!("{}, one of {count} texts", subject.name);
+                assert_state(&what, &state_bytes(engine, slot), &plain.state);
+                engine.release(slot);
+            }
+        }
+    });
+}
+
+fn share_a_window(engine: &mut Engine, slots: &[SlotId], plain: &[Plain], random: &mut Random) {
+    let (mut rows, mut commits, mut expected) = (Vec::new(), Vec::new(), Vec::new());
+    for (&slot, plain) in slots.iter().zip(plain) {
+        let at = engine.position(slot).unwrap() as usize;
+        let room = (TOTAL - at).min(8 - rows.len());
+        if room == 0 {
+            continue;
+        }
+        let count = 1 + random.below(room.min(4));
+        let right = random.below(count + 1);
+        for index in 0..count {
+            let token = plain.tokens[at + index] ^ u32::from(index >= right);
+            rows.push(Row { token, slot, logits: true });
+            expected.push((index < right).then(|| &plain.logits[at + index]));
+        }
+        // What is right need not be kept.
+        commits.push((slot, random.below(right + 1) as u32));
     }
+    let output = engine.run_uncommitted(&rows).unwrap();
+    for (index, expected) in expected.into_iter().enumerate() {
+        if let Some(expected) = expected {
+            assert_bits(&format!("row {index} of {rows:?}"), output.logits(index), expected);
+        }
+    }
+    engine.commit_many(&commits).unwrap();
 }
 
-#[test]
-fn the_draft_head_is_right_about_a_text_that_the_model_knows() {
-    let dir = scratch("speculation-head");
-    let prompt = "Tell me a story about a fox named Iris.";
-    let facts = run(&dir, &["--prompt", prompt, "-n", "80", "--draft", "1"]);
-    let acceptance = facts["speculation"]["acceptance"].as_f64().unwrap();
-    assert!(acceptance > 0.8, "{facts}");
-}
-
-#[test]
-fn a_saved_prompt_is_not_read_again() {
-    let dir = scratch("speculation-state");
-    let state = dir.join("prompt.state");
-    let state = text_of(&state);
-    let prompt = ["--raw", "--prompt", "The file is opened in the directory of", "-n", "24"];
-    let plain = run(&dir, &prompt);
-    let saving = run(&dir, &[&prompt[..], &["--save-state", state]].concat());
-    assert_eq!(saving["tokens"], plain["tokens"]);
-    let loaded = run(&dir, &[&prompt[..], &["--load-state", state]].concat());
-    assert_eq!(loaded["tokens"], plain["tokens"]);
-    let all = plain["prompt_tokens"].as_u64().unwrap();
-    assert_eq!((&loaded["cached_tokens"], &plain["cached_tokens"]), (&(all - 1).into(), &0.into()));
-
-    // A longer prompt begins with it; another one is read whole, as states cannot go back.
-    let longer = ["--raw", "--prompt", "The file is opened in the directory of the", "-n", "8"];
-    let found = run(&dir, &[&longer[..], &["--load-state", state]].concat());
-    assert_eq!(found["tokens"], run(&dir, &longer)["tokens"]);
-    assert_eq!(found["cached_tokens"], all - 1);
-    let other = ["--raw", "--prompt", "The file is closed", "-n", "8"];
-    let found = run(&dir, &[&other[..], &["--load-state", state]].concat());
-    assert_eq!(found["tokens"], run(&dir, &other)["tokens"]);
-    assert_eq!(found["cached_tokens"], 0);
-
-    let plan = nano();
-    let args = ["run", text_of(&plan), "--prompt", "x", "--load-state", text_of(&plan)];
-    let refused = strata(&dir, &args);
-    let text = String::from_utf8(refused.stderr).unwrap();
-    assert!(!refused.status.success() && text.contains("a saved sequence with"), "{text}");
-}
-
-#[test]
-fn a_trace_has_the_experts_of_each_token() {
-    let dir = scratch("speculation-trace");
-    let trace = |draft: &str| {
-        let file = dir.join(format!("{draft}.trace"));
-        let prompt = ["--raw", "--prompt", "The file is opened in", "-n", "30", "--ignore-eos"];
-        let more = ["--draft", draft, "--trace-routing", text_of(&file)];
-        (run(&dir, &[&prompt[..], &more].concat()), fs::read(&file).unwrap())
+/// A text that goes on in another slot, and in another run of the program.
+fn check_save(subject: Subject) {
+    let plan = subject.plan();
+    let dir = scratch(&format!("speculation-save-{}", subject.name));
+    let files = [90, 128, 131].map(|tokens| (tokens, dir.join(format!("{tokens}.state"))));
+    let finish = |engine: &mut Engine, plain: &Plain, what: &str| {
+        for (tokens, file) in &files {
+            let slot = engine.load_sequence(file).unwrap();
+            assert_eq!(engine.tokens(slot).unwrap(), &plain.tokens[..*tokens]);
+            let mut context = plain.tokens[..tokens + 1].to_vec();
+            let drafters = scripted(&plain.tokens, Wrong::OneByOne);
+            let mut speculator = Speculator::with_drafters(engine, Draft::Fixed(3), drafters);
+            let logits = write(engine, slot, (&mut context, TOTAL), &mut speculator);
+            let what = format!("{}, {what} after {tokens} tokens", subject.name);
+            assert_eq!(context, plain.tokens, "{what}");
+            assert_bits(&what, &logits, &plain.logits[TOTAL - 1]);
+            assert_state(&what, &state_bytes(engine, slot), &plain.state);
+            engine.release(slot);
+        }
     };
-    let (facts, plain) = trace("off");
-    assert_eq!(&plain[..8], b"STRATART");
-    let words: Vec<u32> =
-        plain[8..56].chunks_exact(4).map(|w| u32::from_le_bytes(w.try_into().unwrap())).collect();
-    // Format, layers, experts, experts of a token; then the layers.
-    assert_eq!(words, [1, 8, 24, 4, 0, 1, 2, 3, 4, 5, 6, 7]);
-    let records = &plain[56..];
-    let tokens = facts["prompt_tokens"].as_u64().unwrap() + 29;
-    assert_eq!(records.len() as u64, tokens * 8 * 4 * 2);
-    for chosen in records.chunks_exact(8) {
-        let mut ids: Vec<u16> =
-            chosen.chunks_exact(2).map(|id| u16::from_le_bytes(id.try_into().unwrap())).collect();
-        ids.sort_unstable();
-        ids.dedup();
-        assert!(ids.len() == 4 && ids[3] < 24, "{ids:?}");
-    }
-    assert!(trace("3").1 == plain, "rejected drafts are in the trace");
+    let plain = with_engine(&plan, |mut engine| {
+        let engine = &mut engine;
+        let plain = Plain::greedy(engine, &subject.prompt(2, PROMPT), TOTAL);
+        // The slot that is saved and the one that is loaded into are not the same.
+        let slot = engine.new_sequence().unwrap();
+        let mut context = plain.tokens[..PROMPT].to_vec();
+        for (tokens, file) in &files {
+            let drafters = scripted(&plain.tokens, Wrong::OneByOne);
+            let mut speculator = Speculator::with_drafters(engine, Draft::Fixed(4), drafters);
+            write(engine, slot, (&mut context, *tokens), &mut speculator);
+            engine.save_sequence(slot, file).unwrap();
+            context.push(plain.tokens[*tokens]);
+        }
+        finish(engine, &plain, "loaded beside it");
+        plain
+    });
+    with_engine(&plan, |mut engine| finish(&mut engine, &plain, "loaded in another run"));
 }
 
-#[test]
-fn needles_are_found() {
-    let dir = scratch("speculation-needle");
-    let plan = nano();
-    let args =
-        ["--quiet", "needle", text_of(&plan), "--lengths", "256,400", "--depths", "0,50,100"];
-    let run = |more: &[&str]| strata_ok(&dir, &[&args[..], more].concat());
-    let facts: Value = serde_json::from_str(&run(&["--count", "1", "--json"])).unwrap();
-    assert_eq!((&facts["total"], facts["cells"].as_array().unwrap().len()), (&6.into(), 6));
-    assert!(facts["found"].as_u64().unwrap() >= 5, "{facts}");
-    let text = run(&["--count", "1"]);
-    assert!(text.contains(&format!("found {} of 6", facts["found"])), "{text}");
-    let long = strata(&dir, &["needle", text_of(&plan), "--lengths", "1000000"]);
-    assert_eq!(long.status.code(), Some(2));
+/// A thousand tokens behind a restored snapshot, with rejections all the way.
+fn check_a_thousand(subject: Subject) {
+    const LONG: usize = 1088;
+    let plan = subject.plan();
+    let prompt = subject.prompt(3, PROMPT);
+    let plain = with_engine(&plan, |mut engine| Plain::greedy(&mut engine, &prompt, LONG));
+    with_engine(&plan, |mut engine| {
+        let engine = &mut engine;
+        let slot = engine.new_sequence().unwrap();
+        engine.prefill(slot, &plain.tokens[..PROMPT - 1], None).unwrap();
+        engine.snapshot(slot, 0).unwrap();
+        // Another text, partly rejected and then given up.
+        let strange = subject.prompt(4, 100);
+        for rows in strange.chunks(5) {
+            let rows: Vec<Row> =
+                rows.iter().map(|&token| Row { token, slot, logits: true }).collect();
+            engine.run_uncommitted(&rows).unwrap();
+            engine.commit(slot, 3).unwrap();
+            engine.draft_begin(slot).unwrap();
+            engine.draft(&[(slot, rows[4].token)]).unwrap();
+        }
+        engine.restore(slot, 0).unwrap();
+        let mut context = plain.tokens[..PROMPT].to_vec();
+        let drafters = scripted(&plain.tokens, Wrong::OneByOne);
+        let mut speculator = Speculator::with_drafters(engine, Draft::Fixed(4), drafters);
+        let logits = write(engine, slot, (&mut context, LONG), &mut speculator);
+        assert_eq!(context, plain.tokens, "{}", subject.name);
+        assert_bits(subject.name, &logits, &plain.logits[LONG - 1]);
+        assert_state(subject.name, &state_bytes(engine, slot), &plain.state);
+        let stats = speculator.take_stats();
+        assert!(stats.drafted > stats.accepted && stats.accepted > 0);
+    });
 }
 
-/// The stop string takes the end of an answer away that the sequence holds: the next turn goes back
-/// to what both have in common, and must answer as if all were read anew.
-#[test]
-fn a_turn_goes_back_where_states_cannot_be_truncated() {
-    let dir = scratch("speculation-turn");
-    let plan = nano();
-    let (one, two) = ("Tell me a story about a fox named Iris.", "Count from 1 to 5.");
-    let chat = ["--quiet", "run", text_of(&plan), "--chat", "-n", "40", "--stop", "One morning"];
-    let found = strata_fed(&dir, &chat, &format!("{one}\n{two}\n/quit\n"));
-    let (first, second) = found.trim_end().split_once('\n').unwrap();
-    let open = "<|im_start|>assistant\n<think>\n\n</think>\n\n";
-    let turn = |text: &str| format!("<|im_start|>user\n{text}<|im_end|>\n{open}");
-    let prompt = format!("{}{first}<|im_end|>\n{}", turn(one), turn(two));
-    let more = ["--raw", "--prompt", &prompt, "-n", "40", "--stop", "One morning"];
-    let fresh = run(&dir, &more);
-    assert_eq!(fresh["text"].as_str().unwrap().trim_end(), second);
+macro_rules! for_each_subject {
+    ($($module:ident $subject:ident,)*) => { $(
+        mod $module {
+            #[test]
+            fn drafts_change_nothing() {
+                super::check_drafts(super::$subject);
+            }
+
+            #[test]
+            fn prompts_can_be_split_anywhere() {
+                super::check_splits(super::$subject);
+            }
+
+            #[test]
+            fn companions_change_nothing() {
+                super::check_companions(super::$subject);
+            }
+
+            #[test]
+            fn saved_sequences_go_on() {
+                super::check_save(super::$subject);
+            }
+
+            #[test]
+            fn a_thousand_tokens_after_rejections() {
+                super::check_a_thousand(super::$subject);
+            }
+        }
+    )* };
 }
 
-#[test]
-fn inspect_says_what_states_and_experts_cost() {
-    let dir = scratch("speculation-inspect");
-    let plan = nano();
-    let text = strata_ok(&dir, &["inspect", text_of(&plan)]);
-    assert!(text.contains("experts: 9 layers of 24"), "{text}");
-    assert!(text.contains("6 x delta.*") && text.contains("of them pending rows"), "{text}");
-    let facts: Value =
-        serde_json::from_str(&strata_ok(&dir, &["inspect", text_of(&plan), "--json"])).unwrap();
-    assert_eq!(facts["experts"]["count"], 24);
-    assert!(facts["states"]["delta.0"]["pending_bytes"].as_u64().unwrap() > 0);
-    assert!(facts["windows"]["verify 1"]["launches_per_layer"].as_f64().unwrap() > 1.0);
+for_each_subject! {
+    nano_q8_0 NANO_Q8,
+    nano_q4_mix NANO_MIX,
+    oracle_f32 ORACLE_F32,
+    oracle_q8_0 ORACLE_Q8,
+    oracle_q4_mix ORACLE_MIX,
 }

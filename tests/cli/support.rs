@@ -81,6 +81,13 @@ pub fn text_of(path: &Path) -> &str {
 /// The plan of a model that tests share, compiled once for each build of the command, also if the
 /// tests run in processes of their own. Nobody may write into its folder.
 pub fn shared_plan(name: &str, checkpoint: impl FnOnce(&Path) -> PathBuf) -> PathBuf {
+    shared_plan_by(name, |dir| {
+        compile(dir, &checkpoint(dir), &[]);
+    })
+}
+
+/// As [`shared_plan`], of a plan that `make` writes to `model.plan` in the folder that it is given.
+pub fn shared_plan_by(name: &str, make: impl FnOnce(&Path)) -> PathBuf {
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("shared-{name}"));
     fs::create_dir_all(&dir).unwrap();
     let lock = fs::File::create(dir.join("lock")).unwrap();
@@ -89,7 +96,7 @@ pub fn shared_plan(name: &str, checkpoint: impl FnOnce(&Path) -> PathBuf) -> Pat
     let modified = |path: &Path| fs::metadata(path).and_then(|m| m.modified()).ok();
     let builds = [env!("CARGO_BIN_EXE_strata").into(), std::env::current_exe().unwrap()];
     if !builds.iter().all(|build| modified(&plan) > modified(build)) {
-        compile(&dir, &checkpoint(&dir), &[]);
+        make(&dir);
     }
     plan
 }
@@ -101,10 +108,22 @@ pub fn oracle_plan() -> PathBuf {
 
 /// Imports and compiles a checkpoint into `dir`; returns the plan.
 pub fn compile(dir: &Path, checkpoint: &Path, extra: &[&str]) -> PathBuf {
+    compile_edited(dir, checkpoint, extra, |definition| definition)
+}
+
+/// As [`compile`], of the definition that `edit` makes of the imported one.
+pub fn compile_edited(
+    dir: &Path,
+    checkpoint: &Path,
+    extra: &[&str],
+    edit: impl FnOnce(String) -> String,
+) -> PathBuf {
     let definition = dir.join("model.ron");
     let plan = dir.join("model.plan");
     let text = |path: &Path| path.to_str().unwrap().to_owned();
     strata_ok(dir, &["import", &text(checkpoint), "-o", &text(&definition)]);
+    let edited = edit(fs::read_to_string(&definition).unwrap());
+    fs::write(&definition, edited).unwrap();
     let (definition, plan_text) = (text(&definition), text(&plan));
     let mut args = vec!["compile", &definition, "-o", &plan_text];
     args.extend_from_slice(extra);
