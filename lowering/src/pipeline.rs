@@ -226,8 +226,12 @@ impl Run<'_, '_, '_> {
             return Ok(None);
         }
         for graph in &mut graphs {
-            let (marked, _) = mark_outputs(graph, input.config.keep_values);
+            let started = Instant::now();
+            let marked = mark_outputs(graph, input.config.keep_values);
             self.checked("mark_outputs", &marked);
+            let report = PassReport::new("mark_outputs", window_name(&marked))
+                .count("outputs_count", marked.outputs().len() as u64);
+            self.report(report, started);
             *graph = marked;
         }
         if self.ends("mark_outputs", &graphs) {

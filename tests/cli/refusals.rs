@@ -74,7 +74,7 @@ fn damaged_plans() {
     let short = changed_plan(&dir, false, |bytes| bytes.truncate(20));
     refused(&short, &["20 bytes are too few", "compile the model again"]);
     let other = changed_plan(&dir, true, |bytes| bytes[8] = 200);
-    refused(&other, &["plan format 200", "reads 1", "compile the model again"]);
+    refused(&other, &["plan format 200", "reads 2", "compile the model again"]);
     let flipped = changed_plan(&dir, false, |bytes| *bytes.last_mut().unwrap() ^= 1);
     refused(&flipped, &["checksum", "compile the model again"]);
     let strange = changed_plan(&dir, true, |bytes| bytes[..8].copy_from_slice(b"GGUFGGUF"));
