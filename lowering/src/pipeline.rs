@@ -114,6 +114,8 @@ const REWRITES: &[(&str, GraphPass)] = &[
     ("fuse_norm_both", fuse::fuse_norm_both),
     // Behind gated products, of which some activations are part.
     ("fuse_row_quantize", fuse::fuse_row_quantize),
+    // Behind row + quantize: a norm may have either form.
+    ("fuse_hc_write_norm", fuse::fuse_hc_write_norm),
     // Behind residual sums, which the sum of experts takes along.
     ("fuse_expert_sum", fuse::fuse_expert_sum),
     // Behind the sum of experts, which finds the ids through the dispatch.
@@ -121,6 +123,8 @@ const REWRITES: &[(&str, GraphPass)] = &[
     // Before attention + quantize, which would hide which attention reads a state.
     ("fuse_attention_prologue", fuse::fuse_attention_prologue),
     ("fuse_attention_quantize", fuse::fuse_attention_quantize),
+    // Last: whatever else joins a product with its neighbours has done so.
+    ("fuse_projections", fuse::fuse_projections),
 ];
 
 /// Compiles `input` to a plan. `None` if `watch` stopped it before the end.

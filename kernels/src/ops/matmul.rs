@@ -28,20 +28,37 @@ pub(super) fn build(k: &KernelBuilder<'_>, s: Matmul) {
     let bias = s.epilogue.bias.then(|| k.operand(3));
     let residual = s.epilogue.residual.then(|| k.operand(3 + u32::from(s.epilogue.bias)));
     let y = k.operand(3 + u32::from(s.epilogue.bias) + u32::from(s.epilogue.residual));
-    let epilogue = Store { n: s.n, bias, residual, y };
-    let x = RowSource::Dense { base: x, stride_bytes: p.input_row_bytes() };
+    let store = Store { n: s.n, bias, residual, y };
     let groups = k.share(k.i64(p.groups().into()));
     let live = k.mul(k.step_word(word), k.i64(s.times.into()));
-    for_row_blocks(k, s.rows, p.input_row_bytes(), live, |rows| {
-        k.for_between(groups.0, groups.1, |group| {
-            for_tiles(k, &tile_sizes(k), rows, |first, count| {
-                let totals = p.totals(k, w, group, &x.rows(k, first, count));
-                for (i, total) in (0..).zip(totals) {
-                    epilogue.store(k, k.add(first, k.i64(i)), group, total);
-                }
+    Groups { product: p, rows: s.rows, x, w, store }.run(k, live, groups);
+}
+
+/// A product at work on some of its groups of 16 output rows.
+pub(super) struct Groups<'c> {
+    pub product: Product,
+    pub rows: RowClass,
+    pub x: Val<'c>,
+    pub w: Val<'c>,
+    pub store: Store<'c>,
+}
+
+impl<'c> Groups<'c> {
+    /// Computes and stores groups `begin .. end` of rows `0 .. live`.
+    pub fn run(&self, k: &KernelBuilder<'c>, live: Val<'c>, (begin, end): (Val<'c>, Val<'c>)) {
+        let p = self.product;
+        let x = RowSource::Dense { base: self.x, stride_bytes: p.input_row_bytes() };
+        for_row_blocks(k, self.rows, p.input_row_bytes(), live, |rows| {
+            k.for_between(begin, end, |group| {
+                for_tiles(k, &tile_sizes(k), rows, |first, count| {
+                    let totals = p.totals(k, self.w, group, &x.rows(k, first, count));
+                    for (i, total) in (0..).zip(totals) {
+                        self.store.store(k, k.add(first, k.i64(i)), group, total);
+                    }
+                });
             });
         });
-    });
+    }
 }
 
 /// Covers `rows` with blocks of rows: one block for few rows, as many as stay near for many.

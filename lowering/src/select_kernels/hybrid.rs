@@ -5,8 +5,8 @@ use strata_kernels::KernelSpec;
 use strata_kernels::ops::slots::SlotLayout;
 use strata_kernels::spec::{
     Attention, BlockKeys, BlockScores, BlockTop, Conv1d, Epilogue, F32, GatedAdd, GatedDelta,
-    GatedHeadNorm, GroupRmsNorm, HcRead, HcWrite, Matmul, NgramEmbed, NgramGate, NgramRows,
-    ReadTail, RowClass, ScaledSilu, Selected, ShiftRows, StreamConcat, StreamRepeat,
+    GatedHeadNorm, GroupRmsNorm, HcRead, HcWrite, HcWriteNorm, Matmul, NgramEmbed, NgramGate,
+    NgramRows, ReadTail, RowClass, ScaledSilu, Selected, ShiftRows, StreamConcat, StreamRepeat,
 };
 
 use super::{FEW_ROWS, KernelChoice, Operand, Selector, act_of, format_of};
@@ -42,6 +42,13 @@ impl Selector<'_> {
                 let (streams, k) = (streams.into(), of(streams));
                 (KernelSpec::HcWrite(HcWrite { streams, k }), all)
             }
+            Op::HcWriteNorm { streams, eps, shared, quantize } => {
+                let (streams, k, eps) = (streams.into(), of(streams), F32::from(eps));
+                let spec = HcWriteNorm { streams, k, eps, shared, quantize };
+                let mut operands = all;
+                operands[3] = self.vector(node.operands[3]);
+                return self.launch_all(node, KernelSpec::HcWriteNorm(spec), &operands);
+            }
             Op::GatedAdd {} => (KernelSpec::GatedAdd(GatedAdd { k: width }), all),
             Op::NgramEmbed {} => {
                 let table = self.graph.ty(node.operands[1]);
@@ -66,8 +73,7 @@ impl Selector<'_> {
     fn maybe_quantised(&self, node: &Node<'_>) -> KernelChoice {
         let width = self.width(node.operands[0]);
         let value = |i: usize| Operand::Value(node.operands[i]);
-        let (of, gain) =
-            (|count: u16| width / u32::from(count), || self.vector(node.operands[1]));
+        let (of, gain) = (|count: u16| width / u32::from(count), || self.vector(node.operands[1]));
         let (quantize, keep) = match *node.op {
             Op::GroupRmsNormQuantize { keep, .. } | Op::HcReadQuantize { keep, .. } => (true, keep),
             Op::ScaledSiluQuantize { .. } | Op::GatedHeadNormQuantize { .. } => (true, false),
