@@ -79,6 +79,11 @@ fn products_of_both_forms_of_an_input_equal_the_reference() {
     equals_reference(case(512, RowClass::Many, &spans[..2]), here);
     equals_reference(case(512, RowClass::Few, &spans[..2]), Target::Avx512TilesInAvx2);
     equals_reference(case(272, RowClass::Few, &[(F32, 24), (F32, 1)]), here);
+    // Neighbours of one format, which take turns.
+    let turns = [(Q8_0, 96), (Q8_0, 8), (Q8_0, 40), (F16, 16), (F16, 3), (Q5_0, 9), (Q5_0, 33)];
+    equals_reference(case(96, RowClass::Few, &turns), here);
+    equals_reference(case(96, RowClass::Many, &turns[1..4]), here);
+    equals_reference(case(512, RowClass::Few, &[(Q4_K, 32), (Q4_K, 272), (F32, 16)]), here);
     let most = [(Q8_0, 4); Projections::MOST];
     equals_reference(case(64, RowClass::Few, &most), here);
 }
