@@ -26,7 +26,7 @@ use crate::report::PassReport;
 use crate::resolve_weights::{Checkpoint, resolve_weights};
 use crate::select_kernels::{KernelChoice, select_kernels};
 use crate::split_experts::split_experts;
-use crate::states::{Paging, StatePlaces, StepLayout, place_states};
+use crate::states::{Paging, StatePlaces, StepLayout, check_pages, place_states};
 use crate::write_plan::{FinalWindow, PlanParts, write_plan, write_reports};
 
 /// The passes before [`REWRITES`].
@@ -156,6 +156,7 @@ pub fn compile(
         );
     }
     let paging = Paging::new(input.config, input.model.context_tokens)?;
+    check_pages(&input.graphs[0], &paging)?;
     let mut run = Run { input, cpu, paging, watch, reports: Vec::new() };
     run.all()
 }

@@ -159,6 +159,17 @@ fn definitions_and_configurations() {
     assert_eq!(names_in(&dir), ["config.ron", "model.ron"], "no half files");
 }
 
+#[test]
+fn pages_hold_enough_pooled_keys() {
+    let dir = scratch("refusals-pages");
+    let config = dir.join("config.ron");
+    fs::write(&config, "(kv: (page_tokens: 32))").unwrap();
+    let model = repository().join("models/strata-nano.ron");
+    let args = ["compile", text_of(&model), "-o", "nano.plan", "--config", text_of(&config)];
+    strata_fails(&dir, &args, 1, &["kv.page_tokens is 32", "blocks.3", "64 positions"]);
+    assert_eq!(names_in(&dir), ["config.ron"], "no half files");
+}
+
 /// F16 of the cases of model files: a stored type without kernels is refused when compiling.
 #[test]
 fn formats_without_kernels_are_refused_when_compiling() {
