@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use strata_formats::TensorType;
-use support::{oracle_plan, scratch, strata_fails, strata_ok, text_of};
+use support::{oracle_plan, repository, scratch, strata_fails, strata_ok, text_of};
 use tiny::{Family, Tiny, text_plan};
 
 /// What lies in a test's folder, but for the cache.
