@@ -120,23 +120,52 @@ fn check_selections(oracle: &Oracle, length: usize, values: &Values, layers: &[u
     }
 }
 
+/// Streams of the residual.
+const STREAMS: usize = 4;
+
 /// What each half of a layer reads, with which weight and what it adds to the streams.
 fn check_details(oracle: &Oracle, values: &Values, layers: usize, sparse: &[usize]) {
     for layer in 0..layers {
-        let mixer = if sparse.contains(&layer) { "attn_output" } else { "ssm_out" };
-        for (half, hc, output) in [("mixer", "hc_attn", mixer), ("mlp", "hc_ffn", "ffn_shared")] {
-            let compare = |what: &str, node: &str, change: fn(f32) -> f32| {
+        for (half, hc) in [("mixer", "hc_attn"), ("mlp", "hc_ffn")] {
+            let compare = |what: &str, found: Vec<f32>| {
                 let name = format!("detail_7.L{layer}.{half}_{what}");
-                let expected = oracle.floats(&name);
-                let found = floats(values, &format!("blk.{layer}.{node}"), expected.len());
-                let found: Vec<f32> = found.into_iter().map(change).collect();
-                near(&name, &found, &expected);
+                near(&name, &found, &oracle.floats(&name));
             };
-            compare("in", &format!("{hc}_read"), |x| x);
-            compare("inject", &format!("{hc}_inject"), |x| 2.0 / (1.0 + (-x / 4.0).exp()));
-            compare("out", output, |x| x);
+            let expected = |what: &str| oracle.floats(&format!("detail_7.L{layer}.{half}_{what}"));
+            let value =
+                |node: &str, len: usize| floats(values, &format!("blk.{layer}.{node}"), len);
+            compare("in", value(&format!("{hc}_read"), expected("in").len()));
+            // The second product of the launch that begins with the projection down.
+            let logits = value(&format!("{hc}_down.1"), expected("inject").len());
+            let inject: Vec<f32> = logits.iter().map(|x| 2.0 / (1.0 + (-x / 4.0).exp())).collect();
+            compare("inject", inject.clone());
+            let width = expected("out").len();
+            let out = match half {
+                "mixer" if sparse.contains(&layer) => value("attn_output", width),
+                "mixer" => value("ssm_out", width),
+                _ => {
+                    let after = value("hc_ffn_write", STREAMS * width);
+                    added(&value("hc_attn_write", STREAMS * width), &after, &inject)
+                }
+            };
+            compare("out", out);
         }
     }
+}
+
+/// What was added to the streams of each row, by the stream that took most of it: the sum of experts
+/// is joined with the write and has no place of its own.
+fn added(before: &[f32], after: &[f32], inject: &[f32]) -> Vec<f32> {
+    let rows = inject.len() / STREAMS;
+    let width = before.len() / rows / STREAMS;
+    let mut out = Vec::new();
+    for (row, weights) in inject.chunks(STREAMS).enumerate() {
+        let stream = (0..STREAMS).max_by(|&a, &b| weights[a].total_cmp(&weights[b])).unwrap();
+        let start = (row * STREAMS + stream) * width;
+        let pairs = after[start..start + width].iter().zip(&before[start..start + width]);
+        out.extend(pairs.map(|(after, before)| (after - before) / weights[stream]));
+    }
+    out
 }
 
 /// The value of a state that is not kept on pages, from the file of a saved sequence: such values
