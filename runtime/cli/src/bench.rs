@@ -181,7 +181,7 @@ fn decode_step(engine: &mut Engine, slot: SlotId, step: u32) -> Result<(), CliEr
 fn schedule_for(plan: &Plan, rows: u32) -> Option<&Schedule> {
     plan.schedules()
         .iter()
-        .filter(|s| s.kind != schedule::COMMIT && s.rows >= rows)
+        .filter(|s| matches!(s.kind, schedule::PREFILL | schedule::VERIFY) && s.rows >= rows)
         .min_by_key(|s| s.rows)
 }
 

@@ -28,9 +28,13 @@ const HELP: &str = "/reset starts over, /save FILE writes the conversation as JS
 
 impl Chat {
     /// Reads lines until the end of the input. Lines that begin with `/` are commands.
-    pub fn run(&self, model: &mut Loaded, out: &mut dyn Write) -> Result<(), CliError> {
+    pub fn run(
+        &self,
+        model: &mut Loaded,
+        sequence: &mut Sequence,
+        out: &mut dyn Write,
+    ) -> Result<(), CliError> {
         let mut lines = Lines::new()?;
-        let mut sequence = Sequence::new(&mut model.engine)?;
         let mut conversation = self.opening();
         if lines.is_terminal() {
             writeln!(out, "{HELP}")?;
@@ -52,7 +56,7 @@ impl Chat {
                     writeln!(out, "no command {command}; {HELP}")?;
                 }
                 _ => {
-                    self.turn(line, model, (&mut sequence, &mut conversation), out)?;
+                    self.turn(line, model, (sequence, &mut conversation), out)?;
                 }
             }
             out.flush()?;

@@ -47,6 +47,8 @@ enum Command {
     Logits(crate::logits::LogitsArgs),
     /// Compute the perplexity of a text
     Perplexity(crate::perplexity::PerplexityArgs),
+    /// Hide a sentence in texts of several lengths and ask for it
+    Needle(crate::needle::NeedleArgs),
     /// Measure a plan's prefill and decode speed against what the machine can do
     Bench(crate::bench::BenchArgs),
     /// Measure the machine: read bandwidth and integer arithmetic
@@ -75,6 +77,7 @@ impl Cli {
             Command::Tokenize(args) => crate::tokenize::tokenize(args, out),
             Command::Logits(args) => crate::logits::logits(args, &progress, out),
             Command::Perplexity(args) => crate::perplexity::perplexity(args, &progress, out),
+            Command::Needle(args) => crate::needle::needle(args, &progress, out),
             Command::Bench(args) => crate::bench::bench(args, &progress, out),
             Command::Probe(args) => crate::probe::probe(args, &progress, out),
             Command::Completions { shell } => {

@@ -1,15 +1,18 @@
 //! Generating text: one sequence, from a prompt to a stop.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde::Serialize;
+use strata_replay::speculate::{Draft, Speculator, Writing};
 use strata_replay::{Engine, EngineOptions, Row, Sampler, Sampling, SlotId};
 use strata_text::{Detokenizer, StopFilter};
 
 use crate::CliError;
 use crate::error::Doing;
 use crate::progress::Progress;
+use crate::speculation::Speculation;
+use crate::trace::RoutingTrace;
 use crate::vocabulary::Vocabulary;
 
 /// Opens a plan that the user may trust and loads its weights, with a bar.
@@ -19,7 +22,8 @@ pub fn open_engine(
     progress: &Progress,
 ) -> Result<Engine, CliError> {
     let bar = progress.bytes("loading");
-    let options = EngineOptions { threads, ..EngineOptions::default() };
+    // One snapshot, for the beginning that turns of a conversation share.
+    let options = EngineOptions { threads, snapshots: 1, ..EngineOptions::default() };
     let engine = Engine::open(plan, &options, &mut |done, total| {
         bar.set_length(total);
         bar.set_position(done);
@@ -61,6 +65,15 @@ pub struct Request {
     pub ignore_eos: bool,
 }
 
+/// What a model reads.
+#[derive(Clone, Debug)]
+pub struct Prompt {
+    pub tokens: Vec<u32>,
+    /// So many tokens will be there again in the next turn of a conversation; 0 if that is not
+    /// known.
+    pub boundary: usize,
+}
+
 /// Why a text ended, in the words of the OpenAI API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -83,25 +96,59 @@ pub struct Generated {
     pub prefill_tokens_per_s: f64,
     pub decode_tokens_per_s: f64,
     pub first_token_ms: f64,
+    pub speculation: Speculation,
 }
 
-/// A sequence in the engine and the tokens that it holds.
+/// The snapshot that a sequence keeps.
+const CHECKPOINT: u32 = 0;
+
+/// A sequence in the engine, and all that goes with reading and writing it.
 #[derive(Debug)]
 pub struct Sequence {
     slot: SlotId,
-    tokens: Vec<u32>,
+    speculator: Speculator,
+    /// Tokens of the snapshot that was taken of it.
+    checkpoint: Option<usize>,
+    trace: Option<RoutingTrace>,
+    /// Where the state behind the prompt goes.
+    save: Option<PathBuf>,
 }
 
 impl Sequence {
-    pub fn new(engine: &mut Engine) -> Result<Self, CliError> {
+    pub fn new(engine: &mut Engine, draft: Draft) -> Result<Self, CliError> {
         let slot = engine.new_sequence().doing("starting a sequence")?;
-        Ok(Self { slot, tokens: Vec::new() })
+        Ok(Self::of(engine, slot, draft))
+    }
+
+    /// The sequence in a file.
+    pub fn load(engine: &mut Engine, file: &Path, draft: Draft) -> Result<Self, CliError> {
+        let slot = engine.load_sequence(file).doing("loading a sequence")?;
+        Ok(Self::of(engine, slot, draft))
+    }
+
+    fn of(engine: &Engine, slot: SlotId, draft: Draft) -> Self {
+        let speculator = Speculator::new(engine, draft);
+        Self { slot, speculator, checkpoint: None, trace: None, save: None }
+    }
+
+    /// Notes the experts of all tokens that are read from now on.
+    pub fn trace(&mut self, trace: RoutingTrace) {
+        self.trace = Some(trace);
+    }
+
+    /// Writes the state behind the next prompt, but for its last token, to `file`.
+    pub fn save_prompt(&mut self, file: PathBuf) {
+        self.save = Some(file);
+    }
+
+    /// Tokens that it holds.
+    pub fn held_tokens(&self, engine: &Engine) -> Result<u32, CliError> {
+        engine.position(self.slot).doing("looking at the sequence")
     }
 
     pub fn reset(&mut self, engine: &mut Engine) -> Result<(), CliError> {
-        engine.truncate(self.slot, 0).doing("resetting the sequence")?;
-        self.tokens.clear();
-        Ok(())
+        self.checkpoint = None;
+        engine.truncate(self.slot, 0).doing("resetting the sequence")
     }
 
     /// Continues `prompt`, of which the common beginning with what the sequence holds is not read
@@ -109,91 +156,179 @@ impl Sequence {
     pub fn generate(
         &mut self,
         Loaded { engine, vocabulary }: &mut Loaded,
-        prompt: &[u32],
+        prompt: &Prompt,
         request: &Request,
         on_text: &mut dyn FnMut(&str) -> Result<(), CliError>,
     ) -> Result<Generated, CliError> {
         let began = Instant::now();
-        let cached = self.keep_common(engine, prompt)?;
+        let tokens = &prompt.tokens;
+        let cached = self.keep_common(engine, tokens)?;
         let mut sampler = Sampler::new(request.sampling, engine.model().vocab as usize);
-        let mut text = TextStream::new(vocabulary, &request.stops)?;
-        let mut next = self.read(engine, &prompt[cached..], &mut sampler)?;
+        let mut answer = Answer::new(vocabulary, request, on_text)?;
+        let first = self.read(engine, prompt, cached, &mut sampler)?;
         let prefilled = began.elapsed().as_secs_f64();
 
-        let limit = self.token_limit(engine, request.max_tokens);
-        let mut tokens = Vec::with_capacity(limit.min(1 << 20));
-        let mut finish = FinishReason::Length;
-        while tokens.len() < limit {
-            tokens.push(next);
-            if !request.ignore_eos && vocabulary.ends_text(next) {
-                finish = FinishReason::Stop;
-                break;
-            }
-            if text.push(next, on_text)? {
-                finish = FinishReason::Stop;
-                break;
-            }
-            if tokens.len() < limit {
-                next = self.read(engine, &[next], &mut sampler)?;
-            }
+        let room = (engine.model().context_tokens as usize).saturating_sub(tokens.len());
+        // The last token of a text is sampled but need not be read.
+        answer.limit = (room + 1).min(request.max_tokens.map_or(usize::MAX, |n| n as usize));
+        let mut context = tokens.clone();
+        context.push(first);
+        let mut go_on = answer.limit > 0 && answer.take(first);
+        self.speculator.take_stats();
+        while go_on {
+            let limit = answer.limit - answer.tokens.len();
+            let text = Writing {
+                sequence: self.slot,
+                context: &mut context,
+                sampler: &mut sampler,
+                limit,
+            };
+            let take = &mut |token| {
+                go_on = answer.take(token);
+                go_on
+            };
+            let round = self.speculator.round(engine, text, take).doing("running a window")?;
+            self.note(engine, round.tokens)?;
         }
-        text.finish(on_text)?;
+        answer.finish()?;
         let decoded = began.elapsed().as_secs_f64() - prefilled;
-        let decode_steps = tokens.len().saturating_sub(1);
+        self.trace.as_mut().map_or(Ok(()), RoutingTrace::finish)?;
+        let decode_steps = answer.tokens.len().saturating_sub(1);
         Ok(Generated {
-            prompt_tokens: prompt.len() as u32,
+            prompt_tokens: tokens.len() as u32,
             cached_tokens: cached as u32,
-            tokens,
-            text: text.all,
-            finish_reason: finish,
-            prefill_tokens_per_s: (prompt.len() - cached) as f64 / prefilled,
+            tokens: answer.tokens,
+            text: answer.text.all,
+            finish_reason: answer.finish_reason,
+            prefill_tokens_per_s: (tokens.len() - cached) as f64 / prefilled,
             decode_tokens_per_s: if decode_steps > 0 { decode_steps as f64 / decoded } else { 0.0 },
             first_token_ms: prefilled * 1e3,
+            speculation: self.speculator.take_stats().into(),
         })
     }
 
-    /// Truncates to the common beginning with `prompt`; its last token is always read again.
+    /// Goes back to the longest common beginning with `prompt` that the sequence can go back to;
+    /// the last token of the prompt is always read again.
     fn keep_common(&mut self, engine: &mut Engine, prompt: &[u32]) -> Result<usize, CliError> {
         if prompt.is_empty() {
             return Err(CliError::Usage("the prompt has no tokens: give it some text".into()));
         }
-        let same = self.tokens.iter().zip(prompt).take_while(|(a, b)| a == b).count();
-        let keep = same.min(prompt.len() - 1);
+        let held = engine.tokens(self.slot).doing("reusing the conversation")?;
+        let (same, all) = (held.iter().zip(prompt).take_while(|(a, b)| a == b).count(), held.len());
+        let mut keep = same.min(prompt.len() - 1);
+        if keep < all && !engine.can_truncate() {
+            keep = self.checkpoint.filter(|&tokens| tokens <= keep).unwrap_or(0);
+            if keep > 0 {
+                engine.restore(self.slot, CHECKPOINT).doing("reusing the conversation")?;
+                return Ok(keep);
+            }
+            self.checkpoint = None;
+        }
         engine.truncate(self.slot, keep as u32).doing("reusing the conversation")?;
-        self.tokens.truncate(keep);
         Ok(keep)
     }
 
-    /// Appends `tokens` in the largest windows there are and samples what follows.
+    /// Appends the tokens of `prompt` from `cached` on, in the largest windows there are, and samples
+    /// what follows.
     fn read(
         &mut self,
         engine: &mut Engine,
-        tokens: &[u32],
+        prompt: &Prompt,
+        cached: usize,
         sampler: &mut Sampler,
     ) -> Result<u32, CliError> {
+        let tokens = &prompt.tokens;
+        let last = tokens.len() - 1;
+        let boundary = if engine.can_truncate() { 0 } else { prompt.boundary };
+        let save = self.save.as_ref().map_or(0, |_| last);
         let window = engine.model().max_rows as usize;
-        let mut chunks = tokens.chunks(window).peekable();
-        while let Some(chunk) = chunks.next() {
-            let last = chunks.peek().is_none();
-            let row = |(i, &token): (usize, &u32)| Row {
-                token,
-                slot: self.slot,
-                logits: last && i + 1 == chunk.len(),
-            };
-            let rows: Vec<Row> = chunk.iter().enumerate().map(row).collect();
-            let output = engine.run(&rows).doing("running a window")?;
-            self.tokens.extend_from_slice(chunk);
-            if last {
-                return Ok(sampler.sample(output.logits(0), &self.tokens));
+        let mut at = cached;
+        loop {
+            if at == boundary && at > 0 {
+                engine.snapshot(self.slot, CHECKPOINT).doing("keeping the conversation")?;
+                self.checkpoint = Some(at);
             }
+            if at == save
+                && let Some(file) = self.save.take()
+            {
+                engine.save_sequence(self.slot, &file).doing("saving the sequence")?;
+            }
+            let marks = [boundary, save].into_iter().filter(|&mark| mark > at);
+            let end = marks.fold(tokens.len(), usize::min).min(at + window);
+            let row =
+                |index: usize| Row { token: tokens[index], slot: self.slot, logits: index == last };
+            let rows: Vec<Row> = (at..end).map(row).collect();
+            let output = engine.run(&rows).doing("running a window")?;
+            if end == tokens.len() {
+                let token = sampler.sample(output.logits(0), tokens);
+                self.note(engine, rows.len())?;
+                return Ok(token);
+            }
+            self.note(engine, rows.len())?;
+            at = end;
         }
-        unreachable!("callers give at least one token")
     }
 
-    fn token_limit(&self, engine: &Engine, max_tokens: Option<u32>) -> usize {
-        let room = (engine.model().context_tokens as usize).saturating_sub(self.tokens.len());
-        // The last token of a text is sampled but need not be read.
-        (room + 1).min(max_tokens.map_or(usize::MAX, |n| n as usize))
+    fn note(&mut self, engine: &Engine, rows: usize) -> Result<(), CliError> {
+        self.trace.as_mut().map_or(Ok(()), |trace| trace.add(engine, rows))
+    }
+}
+
+/// The text that is made of the tokens.
+struct Answer<'a> {
+    vocabulary: &'a Vocabulary,
+    request: &'a Request,
+    on_text: &'a mut dyn FnMut(&str) -> Result<(), CliError>,
+    text: TextStream<'a>,
+    tokens: Vec<u32>,
+    limit: usize,
+    finish_reason: FinishReason,
+    error: Option<CliError>,
+}
+
+impl<'a> Answer<'a> {
+    fn new(
+        vocabulary: &'a Vocabulary,
+        request: &'a Request,
+        on_text: &'a mut dyn FnMut(&str) -> Result<(), CliError>,
+    ) -> Result<Self, CliError> {
+        Ok(Self {
+            text: TextStream::new(vocabulary, &request.stops)?,
+            vocabulary,
+            request,
+            on_text,
+            tokens: Vec::new(),
+            limit: 0,
+            finish_reason: FinishReason::Length,
+            error: None,
+        })
+    }
+
+    /// False if the text ends with this token.
+    fn take(&mut self, token: u32) -> bool {
+        self.tokens.push(token);
+        if !self.request.ignore_eos && self.vocabulary.ends_text(token) {
+            self.finish_reason = FinishReason::Stop;
+            return false;
+        }
+        match self.text.push(token, self.on_text) {
+            Ok(false) => self.tokens.len() < self.limit,
+            Ok(true) => {
+                self.finish_reason = FinishReason::Stop;
+                false
+            }
+            Err(error) => {
+                self.error = Some(error);
+                false
+            }
+        }
+    }
+
+    fn finish(&mut self) -> Result<(), CliError> {
+        match self.error.take() {
+            Some(error) => Err(error),
+            None => self.text.finish(self.on_text),
+        }
     }
 }
 

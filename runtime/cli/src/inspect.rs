@@ -208,13 +208,17 @@ fn whole(plan: &Plan) -> Result<Value, CliError> {
         "weights": named(s.weights.iter().map(|w| (format!("{} {}", w.tier, w.dtype), json!({
             "weight_count": w.weight_count, "bytes": w.bytes, "stored_bytes": w.stored_bytes,
         }))).collect()),
+        "experts": s.experts.map(|e| json!({
+            "count": e.count, "layers": e.layers, "bytes": e.bytes, "expert_bytes": e.expert_bytes,
+        })),
         "states": named(s.states.iter().map(|r| (r.name.clone(), json!({
             "kind": r.kind, "dtype": r.dtype, "bytes": r.bytes, "token_bytes": r.token_bytes,
-            "sequence_bytes": r.sequence_bytes,
+            "sequence_bytes": r.sequence_bytes, "pending_bytes": r.pending_bytes,
         }))).collect()),
         "windows": named(s.windows.iter().map(|w| (w.name.clone(), json!({
             "rows": w.rows, "logit_rows": w.logit_rows, "commands": w.commands,
-            "launches": w.launches, "barriers": w.barriers, "bytes": w.bytes, "flops": w.flops,
+            "launches": w.launches, "launches_per_layer": w.launches_per_layer(),
+            "layers": w.layers, "barriers": w.barriers, "bytes": w.bytes, "flops": w.flops,
             "arena_bytes": w.arena_bytes,
         }))).collect()),
         "kernels": named(s.kernels.iter().map(|k| (k.spec.clone(), json!({

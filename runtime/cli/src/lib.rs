@@ -16,13 +16,16 @@ mod generate;
 mod import;
 mod inspect;
 mod logits;
+mod needle;
 mod perplexity;
 mod probe;
 mod progress;
 mod run;
+mod speculation;
 #[cfg(feature = "compiler")]
 mod synth;
 mod tokenize;
+mod trace;
 mod vocabulary;
 
 use std::ffi::OsString;

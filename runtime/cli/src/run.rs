@@ -3,12 +3,14 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use strata_replay::Sampling;
+use strata_replay::{Engine, Sampling};
 
 use crate::CliError;
 use crate::error::Doing;
 use crate::generate::{Request, Sequence, open_with_vocabulary};
 use crate::progress::Progress;
+use crate::speculation::DraftArg;
+use crate::trace::RoutingTrace;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -16,6 +18,7 @@ Examples:
   strata run model.plan --prompt 'Why is the sky blue?'
   strata run model.plan --raw --prompt 'def fibonacci(n):' --max-tokens 64 --json
   strata run model.plan --chat --temp 0.7 --top-p 0.9
+  strata run model.plan --prompt \"$(cat long.txt)\" --save-state long.state
   strata run model.ron --prompt 'Hello'        # compiled into the cache first")]
 pub struct RunArgs {
     /// A plan, or a model definition (.ron) to compile first
@@ -43,6 +46,18 @@ pub struct RunArgs {
     /// Go on after the token that ends a text
     #[arg(long)]
     ignore_eos: bool,
+    /// Tokens to guess and check at once: auto, a number, or off. The text is the same
+    #[arg(long, value_name = "N", default_value = "auto")]
+    draft: DraftArg,
+    /// Write the state behind the prompt, so that it need not be read again
+    #[arg(long, value_name = "FILE", conflicts_with = "chat")]
+    save_state: Option<PathBuf>,
+    /// Begin with a saved state; what the prompt has in common with it is not read again
+    #[arg(long, value_name = "FILE")]
+    load_state: Option<PathBuf>,
+    /// Write the experts of each token that is read to a file
+    #[arg(long, value_name = "FILE")]
+    trace_routing: Option<PathBuf>,
     /// Print one JSON object at the end instead of text
     #[arg(long, conflicts_with = "chat")]
     json: bool,
@@ -111,24 +126,30 @@ pub fn run(args: &RunArgs, progress: &Progress, out: &mut dyn Write) -> Result<(
     };
     let plan = plan_of(&args.plan, progress)?;
     let mut model = open_with_vocabulary(&plan, args.threads, progress)?;
+    let mut sequence = sequence_of(args, &mut model.engine)?;
     let Some(prompt) = &args.prompt else {
         let chat = crate::chat::Chat { raw: args.raw, system: args.system.clone(), request };
-        return chat.run(&mut model, out);
+        return chat.run(&mut model, &mut sequence, out);
     };
-    let tokens = if args.raw {
+    let prompt = if args.raw {
         model.vocabulary.encode_raw(prompt)?
     } else {
         model.vocabulary.encode_chat(&crate::chat::messages(args.system.as_deref(), prompt))?
     };
-    let mut sequence = Sequence::new(&mut model.engine)?;
-    let json = args.json;
-    let generated = sequence.generate(&mut model, &tokens, &request, &mut |text| {
+    let (json, loaded) = (args.json, sequence.held_tokens(&model.engine)?);
+    let generated = sequence.generate(&mut model, &prompt, &request, &mut |text| {
         if !json {
             out.write_all(text.as_bytes())?;
             out.flush()?;
         }
         Ok(())
     })?;
+    if generated.cached_tokens < loaded {
+        progress.note(&format!(
+            "of the {loaded} saved tokens the prompt begins with {}, the rest was read again",
+            generated.cached_tokens
+        ));
+    }
     if json {
         serde_json::to_writer(&mut *out, &generated).doing("writing JSON")?;
     }
@@ -137,15 +158,33 @@ pub fn run(args: &RunArgs, progress: &Progress, out: &mut dyn Write) -> Result<(
         let mut notes = std::io::stderr();
         let _ = writeln!(
             notes,
-            "[{} prompt tokens at {:.1}/s, {} tokens at {:.1}/s, first after {:.0} ms]",
+            "[{} prompt tokens, {} of them known, at {:.1}/s, {} tokens at {:.1}/s, first after \
+             {:.0} ms, {} of {} drafts accepted]",
             generated.prompt_tokens,
+            generated.cached_tokens,
             generated.prefill_tokens_per_s,
             generated.tokens.len(),
             generated.decode_tokens_per_s,
-            generated.first_token_ms
+            generated.first_token_ms,
+            generated.speculation.accepted,
+            generated.speculation.drafted
         );
     }
     Ok(())
+}
+
+fn sequence_of(args: &RunArgs, engine: &mut Engine) -> Result<Sequence, CliError> {
+    let mut sequence = match &args.load_state {
+        Some(file) => Sequence::load(engine, file, args.draft.0)?,
+        None => Sequence::new(engine, args.draft.0)?,
+    };
+    if let Some(file) = &args.trace_routing {
+        sequence.trace(RoutingTrace::new(engine, file)?);
+    }
+    if let Some(file) = &args.save_state {
+        sequence.save_prompt(file.clone());
+    }
+    Ok(sequence)
 }
 
 /// The plan itself, or the cached plan of a model definition.

@@ -13,6 +13,7 @@ use strata_text::{
 
 use crate::CliError;
 use crate::error::Doing;
+use crate::generate::Prompt;
 
 /// A tokenizer, the template of conversations and the tokens that end a text.
 pub struct Vocabulary {
@@ -68,8 +69,8 @@ impl Vocabulary {
     }
 
     /// A prompt that is continued as it is, control tokens included.
-    pub fn encode_raw(&self, text: &str) -> Result<Vec<u32>, CliError> {
-        self.encode(text, true, true)
+    pub fn encode_raw(&self, text: &str) -> Result<Prompt, CliError> {
+        Ok(Prompt { tokens: self.encode(text, true, true)?, boundary: 0 })
     }
 
     /// A text to be scored: no control tokens in it.
@@ -78,14 +79,23 @@ impl Vocabulary {
     }
 
     /// A conversation that the model is to answer; without a template its texts, line by line.
-    pub fn encode_chat(&self, messages: &[Value]) -> Result<Vec<u32>, CliError> {
+    pub fn encode_chat(&self, messages: &[Value]) -> Result<Prompt, CliError> {
+        let tokens = self.encode_messages(messages, true)?;
+        let before = self.encode_messages(messages, false)?;
+        // The next turn may write the beginning of the answer in another way.
+        let same = tokens.iter().zip(&before).take_while(|(a, b)| a == b).count();
+        let boundary = same.min(tokens.len().saturating_sub(1));
+        Ok(Prompt { tokens, boundary })
+    }
+
+    fn encode_messages(&self, messages: &[Value], answer: bool) -> Result<Vec<u32>, CliError> {
         let Some(template) = &self.template else {
             let texts: Vec<&str> = messages.iter().filter_map(|m| m["content"].as_str()).collect();
             return self.encode_document(&texts.join("\n"));
         };
         let request = ChatRequest {
             messages: Value::Array(messages.to_vec()),
-            add_generation_prompt: true,
+            add_generation_prompt: answer,
             bos_token: self.tokenizer.bos().map(|id| self.tokenizer.token_text(id)),
             eos_token: self.tokenizer.eos().map(|id| self.tokenizer.token_text(id)),
             ..ChatRequest::default()

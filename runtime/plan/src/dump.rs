@@ -2,8 +2,9 @@
 
 mod schedule;
 mod summary;
+mod text;
 
 pub use schedule::{schedule_name, write_schedule};
 pub use summary::{
-    KernelCode, SpaceBytes, StateBytes, Summary, TargetCode, WeightClass, WindowCost,
+    ExpertBytes, KernelCode, SpaceBytes, StateBytes, Summary, TargetCode, WeightClass, WindowCost,
 };

@@ -51,6 +51,17 @@ fn a_summary_as_text() {
 }
 
 #[test]
+fn weights_of_three_dimensions_are_experts() {
+    let mut image = small::image();
+    assert_eq!(dump::Summary::of(&Plan::from_bytes(&image.to_bytes()).unwrap()).experts, None);
+    image.weights[0].dims = [4, 5, 2, 1];
+    let summary = dump::Summary::of(&Plan::from_bytes(&image.to_bytes()).unwrap());
+    let wanted = dump::ExpertBytes { count: 4, layers: 1, bytes: 160, expert_bytes: 40 };
+    assert_eq!(summary.experts, Some(wanted));
+    assert!(summary.to_string().contains("experts: 1 layers of 4, 160 B, 40 B each"));
+}
+
+#[test]
 fn the_same_image_gives_the_same_bytes() {
     assert_eq!(small::image().to_bytes(), small::image().to_bytes());
 }

@@ -164,6 +164,11 @@ impl Engine {
         self.sequences.tokens(sequence)
     }
 
+    /// Whether sequences can be truncated to any position; if not, only to none.
+    pub fn can_truncate(&self) -> bool {
+        self.states.not_truncatable().is_none()
+    }
+
     /// Makes the sequence forget all tokens from `position` on.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! What a plan takes and costs, as plain rows.
 
-use std::fmt;
+use std::collections::BTreeSet;
 
 use super::schedule::{count, schedule_name};
 use crate::layout::{Model, cpu_feature, opcode, space, state, tier};
@@ -20,6 +20,7 @@ pub struct Summary {
     pub targets: Vec<TargetCode>,
     pub spaces: Vec<SpaceBytes>,
     pub weights: Vec<WeightClass>,
+    pub experts: Option<ExpertBytes>,
     pub states: Vec<StateBytes>,
     pub windows: Vec<WindowCost>,
     pub kernels: Vec<KernelCode>,
@@ -54,6 +55,18 @@ pub struct WeightClass {
     pub stored_bytes: u64,
 }
 
+/// Weights of experts: those that have a dimension more than others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExpertBytes {
+    /// Of one layer.
+    pub count: u32,
+    pub layers: u32,
+    /// Of all experts of all layers.
+    pub bytes: u64,
+    /// Of one expert of one layer.
+    pub expert_bytes: u64,
+}
+
 /// One state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateBytes {
@@ -78,6 +91,9 @@ pub struct WindowCost {
     pub logit_rows: u32,
     pub commands: u32,
     pub launches: u32,
+    /// Of nodes of layers, and how many layers these are.
+    pub layer_launches: u32,
+    pub layers: u32,
     pub barriers: u32,
     pub bytes: u64,
     pub flops: u64,
@@ -91,6 +107,13 @@ pub struct KernelCode {
     pub spec: String,
     pub code_bytes: u64,
     pub launches: u32,
+}
+
+impl WindowCost {
+    /// Launches of a layer, on average; 0 without layers.
+    pub fn launches_per_layer(&self) -> f64 {
+        f64::from(self.layer_launches) / f64::from(self.layers.max(1))
+    }
 }
 
 impl Summary {
@@ -108,6 +131,7 @@ impl Summary {
             targets: targets(plan),
             spaces: spaces(plan),
             weights: weights(plan),
+            experts: experts(plan),
             states: states(plan, model),
             windows: windows(plan),
             kernels: kernels(plan),
@@ -173,6 +197,24 @@ fn weights(plan: &Plan) -> Vec<WeightClass> {
     classes
 }
 
+/// The layer of a name like "blk.3.attn_q" and what stands behind it.
+fn layer_of(name: &str) -> Option<(u32, &str)> {
+    let (layer, rest) = name.strip_prefix("blk.")?.split_once('.')?;
+    Some((layer.parse().ok()?, rest))
+}
+
+fn experts(plan: &Plan) -> Option<ExpertBytes> {
+    let of_experts = |row: &&crate::layout::Weight| row.dims[2] > 1 && row.dims[3] == 1;
+    let rows: Vec<_> = plan.weights().iter().filter(of_experts).collect();
+    let count = rows.iter().map(|row| row.dims[0]).max()?;
+    let layer = |row: &&crate::layout::Weight| layer_of(plan.name(row.name)).map(|(n, _)| n);
+    let layers: BTreeSet<u32> = rows.iter().filter_map(layer).collect();
+    let layers = narrow(layers.len().max(1));
+    let bytes = rows.iter().fold(0, |sum: u64, row| sum.saturating_add(row.bytes));
+    let expert_bytes = bytes / u64::from(layers) / u64::from(count.max(1));
+    Some(ExpertBytes { count, layers, bytes, expert_bytes })
+}
+
 fn states(plan: &Plan, model: &Model) -> Vec<StateBytes> {
     let bytes = |row: &crate::layout::State| {
         let (all, one) = match row.kind {
@@ -193,16 +235,25 @@ fn states(plan: &Plan, model: &Model) -> Vec<StateBytes> {
 }
 
 fn windows(plan: &Plan) -> Vec<WindowCost> {
-    let cost = |row: &crate::layout::Schedule| WindowCost {
-        name: schedule_name(row),
-        rows: row.rows,
-        logit_rows: row.logit_rows,
-        commands: row.commands.count,
-        launches: row.launches,
-        barriers: narrow(count(&plan.commands()[row.commands.range()], opcode::BARRIER)),
-        bytes: row.bytes,
-        flops: row.flops,
-        arena_bytes: row.arena_bytes,
+    let cost = |row: &crate::layout::Schedule| {
+        let commands = &plan.commands()[row.commands.range()];
+        let sources = &plan.provenance()[row.commands.range()];
+        let launched = commands.iter().zip(sources).filter(|(c, _)| c.opcode == opcode::LAUNCH);
+        let layers = launched.filter_map(|(_, source)| layer_of(plan.name(source.name)));
+        let layers: Vec<u32> = layers.map(|(layer, _)| layer).collect();
+        WindowCost {
+            name: schedule_name(row),
+            rows: row.rows,
+            logit_rows: row.logit_rows,
+            commands: row.commands.count,
+            launches: row.launches,
+            layer_launches: narrow(layers.len()),
+            layers: narrow(layers.iter().collect::<BTreeSet<_>>().len()),
+            barriers: narrow(count(commands, opcode::BARRIER)),
+            bytes: row.bytes,
+            flops: row.flops,
+            arena_bytes: row.arena_bytes,
+        }
     };
     plan.schedules().iter().map(cost).collect()
 }
@@ -225,85 +276,4 @@ fn kernels(plan: &Plan) -> Vec<KernelCode> {
         launches,
     };
     own.iter().zip(launches).map(code).collect()
-}
-
-/// With the unit in which it has one to four digits before the point.
-fn size(bytes: u64) -> String {
-    let mut value = bytes as f64;
-    for unit in ["B", "KiB", "MiB"] {
-        if value < 10_000.0 {
-            let digits = usize::from(unit != "B");
-            return format!("{value:.digits$} {unit}");
-        }
-        value /= 1024.0;
-    }
-    format!("{value:.1} GiB")
-}
-
-impl fmt::Display for Summary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{}: {} parameters, {} layers, vocabulary {}, context {} tokens, {} sequences, {} \
-             pages of {} tokens",
-            self.model,
-            self.parameters,
-            self.layers,
-            self.vocab,
-            self.context_tokens,
-            self.slots,
-            self.pages,
-            self.page_tokens
-        )?;
-        for target in &self.targets {
-            let features = target.features.join(", ");
-            let (count, bytes) = (target.kernel_count, target.code_bytes);
-            writeln!(f, "code {}: {count} kernels, {bytes} B, needs {features}", target.name)?;
-        }
-        writeln!(f, "\nmemory {}", size(self.memory_bytes()))?;
-        for space in &self.spaces {
-            let mapped = if space.mapped { "  mapped file" } else { "" };
-            writeln!(f, "  {:<32} {:>12}{mapped}", space.name, size(space.bytes))?;
-        }
-        self.write_weights_and_states(f)?;
-        writeln!(
-            f,
-            "\n{:<16} {:>8} {:>8} {:>12} {:>10} {:>12}",
-            "window", "launches", "barriers", "bytes moved", "Gflop", "arena"
-        )?;
-        for window in &self.windows {
-            writeln!(
-                f,
-                "{:<16} {:>8} {:>8} {:>12} {:>10.2} {:>12}",
-                window.name,
-                window.launches,
-                window.barriers,
-                size(window.bytes),
-                window.flops as f64 / 1e9,
-                size(window.arena_bytes)
-            )?;
-        }
-        Ok(())
-    }
-}
-
-impl Summary {
-    fn write_weights_and_states(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "\nweights")?;
-        for class in &self.weights {
-            let (bytes, stored) = (size(class.bytes), size(class.stored_bytes));
-            let (tier, dtype, count) = (&class.tier, &class.dtype, class.weight_count);
-            writeln!(f, "  {tier:<9} {dtype:<8} {count:>6} {bytes:>12} ({stored} stored)")?;
-        }
-        let sum =
-            |of: fn(&StateBytes) -> u64| self.states.iter().map(of).fold(0, u64::saturating_add);
-        writeln!(
-            f,
-            "\nstates: {}, {}, {} a token, {} a full sequence",
-            self.states.len(),
-            size(sum(|state| state.bytes)),
-            size(sum(|state| state.token_bytes)),
-            size(sum(|state| state.sequence_bytes))
-        )
-    }
 }

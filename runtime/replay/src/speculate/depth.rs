@@ -131,6 +131,23 @@ impl DepthChooser {
         }
     }
 
+    /// The drafter of which the most of `depth` drafts are expected to be accepted, and how many it
+    /// can draft of them.
+    pub fn most_accepted(&self, offers: &[Option<Offer>], depth: usize) -> (usize, usize) {
+        let (mut best, mut choice) = (0.0, (0, 0));
+        for (drafter, offer) in offers.iter().enumerate() {
+            let Some(offer) = offer else { continue };
+            let drafts = depth.min(offer.most);
+            let acceptance = &self.drafters[drafter].classes[offer.class];
+            let accepted = acceptance.expected().take(drafts).last().unwrap_or(0.0);
+            // What was never accepted is still better than nothing.
+            if accepted > best || (choice.1 == 0 && drafts > 0) {
+                (best, choice) = (accepted, (drafter, drafts));
+            }
+        }
+        choice
+    }
+
     /// Another choice near the best one, if its loss can be borne.
     fn explore(
         &mut self,

@@ -258,8 +258,7 @@ impl Speculator {
         if self.mode == Draft::Auto {
             return self.chooser.choose(&self.offers);
         }
-        let first = self.offers.iter().position(|offer| offer.is_some_and(|o| o.most > 0));
-        first.map_or((0, 0), |index| (index, self.offers[index].map_or(0, |offer| offer.most)))
+        self.chooser.most_accepted(&self.offers, most)
     }
 
     fn note(&mut self, drafter: usize, round: &Round) {
