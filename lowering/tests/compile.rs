@@ -58,6 +58,7 @@ fn watched(
         tensors: &entries,
         files: &files,
         config,
+        pack_file: "tiny.pack".into(),
         worker: CodeWorker::InProcess { threads: 2 },
     };
     let mut watch = Watch { stop_after, on_phase, on_kernel: &|_, _| {} };
@@ -205,6 +206,8 @@ fn a_plan_that_fits_after_fusion_is_not_refused() {
     let with_budget = |budget_mib| {
         let mut config = small_config();
         config.windows.prefill_rows = vec![1024];
+        // Nothing may leave RAM to make room.
+        config.weights = TierPolicy::Ram;
         let targets = vec![TargetName::Avx2];
         config.devices = vec![DeviceConfig::Cpu { threads: 2, budget_mib, targets }];
         config
@@ -241,7 +244,9 @@ fn a_refusal_names_only_changes_that_are_enough() {
         let (budget, weights) = (100 * mib, (100 + short) * mib);
         let mappable = mappable * mib;
         let device = "cpu".into();
-        let text = BudgetShortfall { device, budget, weights, mappable, other }.to_string();
+        let packable = 0;
+        let shortfall = BudgetShortfall { device, budget, weights, mappable, packable, other };
+        let text = shortfall.to_string();
         text.split_once("short; ").unwrap().1.to_owned()
     };
     assert_eq!(

@@ -66,8 +66,7 @@ impl Selector<'_> {
     fn maybe_quantised(&self, node: &Node<'_>) -> KernelChoice {
         let width = self.width(node.operands[0]);
         let value = |i: usize| Operand::Value(node.operands[i]);
-        let (of, gain) =
-            (|count: u16| width / u32::from(count), || self.vector(node.operands[1]));
+        let (of, gain) = (|count: u16| width / u32::from(count), || self.vector(node.operands[1]));
         let (quantize, keep) = match *node.op {
             Op::GroupRmsNormQuantize { keep, .. } | Op::HcReadQuantize { keep, .. } => (true, keep),
             Op::ScaledSiluQuantize { .. } | Op::GatedHeadNormQuantize { .. } => (true, false),
