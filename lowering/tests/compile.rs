@@ -291,6 +291,51 @@ fn float_weights_go_to_the_file_when_the_budget_is_short() {
 }
 
 #[test]
+fn banks_of_experts_are_the_first_to_be_packed() {
+    let graph = base_graph(MOE, small_config().windows(false)[0]);
+    let (entries, files) = tensors(&graph, MOE.matrices);
+    let (graph, _) = resolve_weights(&graph, &Checkpoint::new(&entries, &files)).unwrap();
+    let other = OtherBytes { arena: Some(0), ..OtherBytes::default() };
+    let place = |policy, budget| place_experts(&[&graph], policy, budget, other);
+    let auto = |budget| place(TierPolicy::Auto, Some(budget)).unwrap().0;
+    let is_bank = |p: &Placement| graph.weights()[p.weight].ty.dims().len() == 3;
+    let rows = |places: &WeightPlaces, keep: &dyn Fn(&Placement) -> bool| {
+        places.rows.iter().filter(|p| keep(p)).count()
+    };
+    let all = place(TierPolicy::Auto, None).unwrap().0;
+    assert_eq!(all.packed_bytes, 0);
+    // One byte too few: a float matrix is read from its own file.
+    let float = auto(all.ram_bytes - 1);
+    assert_eq!((float.packed_bytes, rows(&float, &|p| p.tier == Tier::Packed)), (0, 0));
+    let mut places = auto(all.ram_bytes - 2 * 4096 - 1);
+    let mut packed = 0;
+    let error = loop {
+        let in_file = |p: &Placement| p.tier == Tier::Packed;
+        assert_eq!(rows(&places, &in_file), packed + 1, "one more than before");
+        packed += 1;
+        let banks_left = rows(&places, &|p| is_bank(p) && !in_file(p));
+        assert_eq!(banks_left, 6usize.saturating_sub(packed), "banks come first");
+        assert_eq!(rows(&places, &|p| p.tier == Tier::Ram && p.form == Form::Native), 0);
+        let mut end = 4096;
+        for place in places.rows.iter().filter(|p| in_file(p)) {
+            assert!(place.form == Form::Packed && place.offset.is_multiple_of(4096));
+            assert!(place.offset >= end);
+            end = place.offset + place.bytes;
+        }
+        assert_eq!(places.packed_bytes, end);
+        match place(TierPolicy::Auto, Some(places.ram_bytes - 1)) {
+            Ok((next, _)) => places = next,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(packed, rows(&places, &|p| p.form == Form::Packed));
+    let text = error.to_string();
+    assert!(text.contains("raise budget_mib") && !text.contains("weights:"), "{text}");
+    let text = place(TierPolicy::Mapped, Some(all.ram_bytes / 2)).unwrap_err().to_string();
+    assert!(text.contains("weights: Auto (frees ") && text.contains("a packed file"), "{text}");
+}
+
+#[test]
 fn faults_of_tensors_name_tensor_file_found_and_needed() {
     let config = small_config();
     let fault = |change: fn(&mut Vec<strata_lowering::TensorEntry>)| {
