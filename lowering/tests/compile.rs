@@ -8,8 +8,8 @@ use common::{DENSE, FLOAT, MOE, Shape, base_graph, facts, tensors};
 use strata_graph::{DType, Rebuild, TensorSlice, TensorType, WeightDef, WeightSource};
 use strata_lowering::{
     BudgetShortfall, Checkpoint, CodeWorker, CompileInput, Compiled, Config, DeviceConfig, Form,
-    LowerError, OtherBytes, PassReport, TargetName, TensorFormat, Tier, TierPolicy, Watch,
-    WeightPlaces, WindowsConfig, compile, compute_lifetimes, pack_arena, place_experts,
+    LowerError, OtherBytes, PassReport, Placement, TargetName, TensorFormat, Tier, TierPolicy,
+    Watch, WeightPlaces, WindowsConfig, compile, compute_lifetimes, pack_arena, place_experts,
     resolve_weights,
 };
 use strata_plan::Plan;
