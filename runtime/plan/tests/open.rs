@@ -236,6 +236,13 @@ const FAULTS: &[Fault] = &[
         |i| packed(i, "../small.pack", 4_096),
         "SPACES[6].name is \"../small.pack\", needed the name of a file beside the plan",
     ),
+    (
+        |i| {
+            packed(i, "small.pack", 4_096);
+            i.spaces[6].bytes = 64;
+        },
+        "SPACES[6].bytes is 64, needed at least 4096",
+    ),
     (|i| packed(i, "", 4_096), "SPACES[6].name is \"\", needed the name of a file"),
     (|i| packed(i, "small.pack", 4_032), "WEIGHTS[0].offset is 4032, needed at least 4096"),
     (|i| packed(i, "small.pack", 4_850), "WEIGHTS[0].offset: 160 bytes at 4850 do not lie in"),

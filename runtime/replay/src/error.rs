@@ -150,7 +150,7 @@ impl fmt::Display for MemoryNeeds {
             f,
             "the plan takes {} MiB of memory (weights {}, states {}, arena {}, snapshots {}, other \
              {}) and {} MiB are available: {} MiB too few; free memory, or compile with a shorter \
-             context, fewer slots or weights read from their file",
+             context, fewer slots or a budget_mib that leaves weights in files",
             mib(total),
             mib(self.weights_bytes),
             mib(self.states_bytes),

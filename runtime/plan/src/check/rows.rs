@@ -160,8 +160,8 @@ fn spaces(plan: &Plan) -> Result<(), PlanError> {
         at.equal("file", u64::from(row.file), u64::from(NONE))?;
         let same = |other: &&Space| other.kind == row.kind;
         at.equal("spaces of this kind", all.iter().filter(same).count() as u64, 1)?;
-        if row.kind == space::PACK && !is_file_name(plan.name(row.name)) {
-            return Err(PlanError::FileName { at, found: plan.name(row.name).to_owned() });
+        if row.kind == space::PACK {
+            pack(plan, at, row)?;
         }
         if row.kind == space::CONSTANTS {
             at.at_most("bytes", row.bytes, size_of_val(plan.constants()) as u64)?;
@@ -170,9 +170,14 @@ fn spaces(plan: &Plan) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// Whether `name` stays in its folder: the packed file is written, to beside the plan only.
-fn is_file_name(name: &str) -> bool {
-    Path::new(name).file_name().is_some_and(|last| last == name)
+/// The packed file is written, so it lies beside the plan and nowhere else; one that is not empty has
+/// room for its header.
+fn pack(plan: &Plan, at: At, row: &Space) -> Result<(), PlanError> {
+    let name = plan.name(row.name);
+    if Path::new(name).file_name().is_none_or(|last| last != name) {
+        return Err(PlanError::FileName { at, found: name.to_owned() });
+    }
+    at.at_least("bytes", row.bytes, if row.bytes > 0 { PACK_HEADER_BYTES } else { 0 })
 }
 
 fn model(plan: &Plan) -> Result<(), PlanError> {
