@@ -36,6 +36,10 @@ pub fn cost(op: &Op, operands: &[TensorType], results: &[TensorType]) -> Cost {
         Op::GatedMatmul { .. } => {
             Cost { bytes: all, flops: 2 * product(&operands[0], &operands[1]) }
         }
+        Op::Projections { count, .. } => {
+            let weights = operands.iter().rev().take(usize::from(*count));
+            Cost { bytes: all, flops: weights.map(|w| product(&operands[0], w)).sum() }
+        }
         Op::ExpertMlp { .. } => {
             let pairs = operands[1].elements();
             let weights = (3..6).map(|i| reached(&operands[i], pairs)).sum::<u64>();

@@ -190,6 +190,9 @@ ops! {
     GroupRmsNormQuantize "group_rms_norm_quantize" { eps: f32, groups: u16, keep: bool };
     ScaledSiluQuantize "scaled_silu_quantize" { scale: f32 };
     HcReadQuantize "hc_read_quantize" { streams: u16, keep: bool };
+    /// `hc_write`, then the norm of each stream of it: gives the residual, the normed rows and, with
+    /// `quantize`, those in 8 bit. With `shared` what is written is `y + sigmoid(logit) * shared`.
+    HcWriteNorm "hc_write_norm" { streams: u16, eps: f32, shared: bool, quantize: bool };
     GatedHeadNormQuantize "gated_head_norm_quantize" { eps: f32, heads: u16, act: Activation };
     /// `residual + rms_norm(x) * gain`.
     RmsNormAdd "rms_norm_add" { eps: f32 };
@@ -197,6 +200,9 @@ ops! {
     ActMul "act_mul" { act: Activation, quantize: bool };
     /// `act(x gate^T) * (x up^T)`.
     GatedMatmul "gated_matmul" { act: Activation, quantize: bool };
+    /// Products of one input with `count` weights, a result each. The input is there in f32, in
+    /// 8 bit or both, as the weights need it.
+    Projections "projections" { count: u16, floats: bool, quantised: bool };
     /// Head norms (if `norm`), rope and append in one go; gives the rotated queries and the state.
     AttentionPrologue "attention_prologue" {
         heads: u16, kv_heads: u16, head_dim: u16, dims: u16, eps: f32, pairing: Pairing, norm: bool

@@ -27,6 +27,9 @@ pub fn operand_names(op: &Op) -> Vec<&'static str> {
         Op::GroupRmsNorm { .. } | Op::GroupRmsNormQuantize { .. } => vec!["x", "gain"],
         Op::HcRead { .. } | Op::HcReadQuantize { .. } => vec!["normed", "gates"],
         Op::HcWrite { .. } => vec!["residual", "y", "inject"],
+        Op::HcWriteNorm { shared, .. } => {
+            with(&["residual", "y", "inject", "gain"], &[(shared, &["shared", "logit"])])
+        }
         Op::Conv1d { .. } => vec!["state", "x", "filter"],
         Op::GatedDelta { .. } => vec!["state", "qkv", "beta", "alpha", "rates", "dt_bias"],
         Op::GatedHeadNorm { .. } | Op::GatedHeadNormQuantize { .. } => vec!["x", "gain", "z"],
@@ -57,6 +60,11 @@ pub fn operand_names(op: &Op) -> Vec<&'static str> {
         Op::Route { .. } | Op::RouteDispatch { .. } => vec!["logits"],
         Op::ExpertMlp { .. } => vec!["x", "ids", "weights", "gate", "up", "down"],
         Op::GatedMatmul { .. } => vec!["x", "gate", "up"],
+        Op::Projections { count, floats, quantised } => {
+            let mut names = with(&[], &[(floats, &["x"]), (quantised, &["x8"])]);
+            names.resize(names.len() + usize::from(count), "weight");
+            names
+        }
         Op::AttentionPrologue { norm, .. } => with(
             &["state", "queries", "keys", "values", "angles"],
             &[(norm, &["query_gain", "key_gain"])],
@@ -135,6 +143,8 @@ pub fn result_types(
         | Op::ScaledSiluQuantize { .. }
         | Op::HcReadQuantize { .. }
         | Op::GatedHeadNormQuantize { .. } => hybrid::quantised_results(op, &check),
+        Op::HcWriteNorm { .. } => hybrid::written_results(op, &check),
+        Op::Projections { .. } => projections(op, &check),
         Op::Conv1d { .. }
         | Op::GatedDelta { .. }
         | Op::NgramRows { .. }
@@ -340,6 +350,38 @@ fn product_results(op: &Op, check: &Check<'_>) -> Result<Vec<TensorType>, ShapeE
         }
         _ => unreachable!("result_types sends only products here"),
     }
+}
+
+/// One result for each weight; the input's forms agree but for their element type.
+fn projections(op: &Op, check: &Check<'_>) -> Result<Vec<TensorType>, ShapeError> {
+    let Op::Projections { count, floats, quantised } = *op else {
+        unreachable!("result_types sends only projections here")
+    };
+    check.attribute("count", count, "2 to 8", |count| (2..=8).contains(&count))?;
+    let inputs = usize::from(floats) + usize::from(quantised);
+    let blocks = check.types[inputs..].iter().filter(|w| w.dtype.is_block_quantised()).count();
+    let forms =
+        [("floats", floats, blocks < usize::from(count)), ("quantised", quantised, blocks > 0)];
+    for (name, found, need) in forms {
+        let fits = |_| found == need;
+        check.attribute(name, found.into(), "1 if a weight needs the input so, else 0", fits)?;
+    }
+    let x = check.types[0];
+    if floats {
+        check.f32(0)?;
+    }
+    if quantised {
+        check.element(inputs - 1, "q8", |dtype| dtype == DType::Q8)?;
+        check.dims(inputs - 1, x)?;
+    }
+    let mut results = Vec::with_capacity(usize::from(count));
+    for weight in inputs..inputs + usize::from(count) {
+        let input = if check.types[weight].dtype.is_block_quantised() { inputs - 1 } else { 0 };
+        check.product(input, weight)?;
+        check.rank(weight, 2)?;
+        results.push(replace_last(x, DType::F32, check.types[weight].dims()[0]));
+    }
+    Ok(results)
 }
 
 /// Ids and weights of the experts of each row of logits.

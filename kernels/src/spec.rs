@@ -16,14 +16,15 @@ mod streams;
 pub use blocks::{BlockKeys, BlockScores, BlockTop};
 pub use delta::{DeltaCommit, DeltaFactors, GatedDelta};
 pub use matrix::{
-    Epilogue, ExpertDown, ExpertGated, ExpertSum, GatedMatmul, Matmul, Repack, RowClass, ToF32,
+    Epilogue, ExpertDown, ExpertGated, ExpertSum, GatedMatmul, Matmul, Projection, Projections,
+    Repack, RowClass, ToF32,
 };
 pub use rows::{ActMul, Embed, GatherRows, Mul, NormFold, Quantize, RmsNorm, RopeAngles, Scale};
 pub use sequence::{Attention, AttnPrologue, Dispatch, ExpertCombine, HeadRotate, Route, Selected};
 pub use states::{Conv1d, NgramEmbed, NgramRows, ReadTail, ShiftRows, TailCommit};
 pub use streams::{
-    GatedAdd, GatedHeadNorm, GroupRmsNorm, HcRead, HcWrite, NgramGate, ScaledSilu, StreamConcat,
-    StreamRepeat,
+    GatedAdd, GatedHeadNorm, GroupRmsNorm, HcRead, HcWrite, HcWriteNorm, NgramGate, ScaledSilu,
+    StreamConcat, StreamRepeat,
 };
 
 use serde::{Deserialize, Serialize};
@@ -159,6 +160,7 @@ pub struct Add {
 pub enum KernelSpec {
     Matmul(Matmul),
     GatedMatmul(GatedMatmul),
+    Projections(Projections),
     ExpertGated(ExpertGated),
     ExpertDown(ExpertDown),
     ExpertSum(ExpertSum),
@@ -187,6 +189,7 @@ pub enum KernelSpec {
     ScaledSilu(ScaledSilu),
     HcRead(HcRead),
     HcWrite(HcWrite),
+    HcWriteNorm(HcWriteNorm),
     GatedHeadNorm(GatedHeadNorm),
     GatedAdd(GatedAdd),
     StreamConcat(StreamConcat),

@@ -3,6 +3,7 @@ mod delta;
 mod experts;
 mod math;
 mod products;
+mod projections;
 pub mod random;
 mod rows;
 mod sequence;

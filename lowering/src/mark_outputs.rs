@@ -1,10 +1,10 @@
 //! Values that stay readable behind a window: the choices of routers always, all values on demand.
 
-use strata_graph::{DType, Graph, Node, Op, Rebuild, Rebuilt, ValueId};
+use strata_graph::{DType, Graph, Node, Op, Rebuild, ValueId};
 
 /// Adds outputs behind the logits. Behind all fusions, so that what is kept changes nothing of what
 /// is computed.
-pub fn mark_outputs(graph: &Graph, keep_values: bool) -> (Graph, Rebuilt) {
+pub fn mark_outputs(graph: &Graph, keep_values: bool) -> Graph {
     let mut next = Rebuild::of(graph, "outputs");
     for node in graph.nodes() {
         next.keep(node);
@@ -14,7 +14,7 @@ pub fn mark_outputs(graph: &Graph, keep_values: bool) -> (Graph, Rebuilt) {
             next.output(value);
         }
     }
-    next.finish()
+    next.finish().0
 }
 
 /// The results of `node` that stay.

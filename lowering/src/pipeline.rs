@@ -26,7 +26,7 @@ use crate::report::PassReport;
 use crate::resolve_weights::{Checkpoint, resolve_weights};
 use crate::select_kernels::{KernelChoice, select_kernels};
 use crate::split_experts::split_experts;
-use crate::states::{Paging, StatePlaces, StepLayout, place_states};
+use crate::states::{Paging, StatePlaces, StepLayout, check_pages, place_states};
 use crate::write_plan::{FinalWindow, PlanParts, write_plan, write_reports};
 
 /// The passes before [`REWRITES`].
@@ -114,6 +114,8 @@ const REWRITES: &[(&str, GraphPass)] = &[
     ("fuse_norm_both", fuse::fuse_norm_both),
     // Behind gated products, of which some activations are part.
     ("fuse_row_quantize", fuse::fuse_row_quantize),
+    // Behind row + quantize: a norm may have either form.
+    ("fuse_hc_write_norm", fuse::fuse_hc_write_norm),
     // Behind residual sums, which the sum of experts takes along.
     ("fuse_expert_sum", fuse::fuse_expert_sum),
     // Behind the sum of experts, which finds the ids through the dispatch.
@@ -121,6 +123,8 @@ const REWRITES: &[(&str, GraphPass)] = &[
     // Before attention + quantize, which would hide which attention reads a state.
     ("fuse_attention_prologue", fuse::fuse_attention_prologue),
     ("fuse_attention_quantize", fuse::fuse_attention_quantize),
+    // Last: whatever else joins a product with its neighbours has done so.
+    ("fuse_projections", fuse::fuse_projections),
 ];
 
 /// Compiles `input` to a plan. `None` if `watch` stopped it before the end.
@@ -152,6 +156,7 @@ pub fn compile(
         );
     }
     let paging = Paging::new(input.config, input.model.context_tokens)?;
+    check_pages(&input.graphs[0], &paging)?;
     let mut run = Run { input, cpu, paging, watch, reports: Vec::new() };
     run.all()
 }
@@ -222,8 +227,12 @@ impl Run<'_, '_, '_> {
             return Ok(None);
         }
         for graph in &mut graphs {
-            let (marked, _) = mark_outputs(graph, input.config.keep_values);
+            let started = Instant::now();
+            let marked = mark_outputs(graph, input.config.keep_values);
             self.checked("mark_outputs", &marked);
+            let report = PassReport::new("mark_outputs", window_name(&marked))
+                .count("outputs_count", marked.outputs().len() as u64);
+            self.report(report, started);
             *graph = marked;
         }
         if self.ends("mark_outputs", &graphs) {

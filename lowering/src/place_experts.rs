@@ -170,16 +170,32 @@ struct WeightUse {
     streamed: bool,
 }
 
+/// Weights of projections from operand 1 on, of which the first ones may be inputs.
+const PROJECTIONS: [(usize, bool); 9] = {
+    let mut all = [(0, true); 9];
+    let mut i = 0;
+    while i < all.len() {
+        all[i].0 = i + 1;
+        i += 1;
+    }
+    all
+};
+
 /// Which operands of an op are weights, and whether they are matrices.
 fn weight_operands(op: &Op) -> &'static [(usize, bool)] {
     match *op {
         Op::Matmul { bias: false, .. } => &[(1, true)],
         Op::Matmul { bias: true, .. } => &[(1, true), (2, false)],
         Op::GatedMatmul { .. } => &[(1, true), (2, true)],
+        Op::Projections { count, floats, quantised } => {
+            let inputs = usize::from(floats) + usize::from(quantised);
+            PROJECTIONS.get(inputs - 1..inputs - 1 + usize::from(count)).unwrap_or(&[])
+        }
         Op::StreamMatmul { .. } => &[(1, true)],
         Op::Conv1d { .. } => &[(2, false)],
         Op::GatedDelta { .. } => &[(4, false), (5, false)],
         Op::BlockKeys { .. } => &[(3, false), (4, false)],
+        Op::HcWriteNorm { .. } => &[(3, false)],
         Op::GroupRmsNorm { .. }
         | Op::GroupRmsNormQuantize { .. }
         | Op::GatedHeadNorm { .. }

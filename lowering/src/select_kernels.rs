@@ -1,6 +1,7 @@
 //! Each node gets a kernel and the list of its arguments.
 
 mod hybrid;
+mod projections;
 
 use strata_graph::{
     Activation, Graph, Node, NodeId, Op, Pairing, StateId, Table, ValueId, WeightId,
@@ -95,6 +96,7 @@ impl Selector<'_> {
     fn choose(&self, node: &Node<'_>) -> Result<KernelChoice, LowerError> {
         match node.op {
             Op::Matmul { .. } | Op::GatedMatmul { .. } => Ok(self.product(node)),
+            Op::Projections { .. } => Ok(self.projections(node)),
             Op::Attention { .. } | Op::AttentionPrologue { .. } | Op::RopeAngles { .. } => {
                 Ok(self.attention(node))
             }
@@ -117,6 +119,7 @@ impl Selector<'_> {
             | Op::ScaledSilu { .. }
             | Op::HcRead { .. }
             | Op::HcWrite { .. }
+            | Op::HcWriteNorm { .. }
             | Op::GatedHeadNorm { .. }
             | Op::GroupRmsNormQuantize { .. }
             | Op::ScaledSiluQuantize { .. }

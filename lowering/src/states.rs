@@ -42,6 +42,28 @@ impl Paging {
     }
 }
 
+/// Rows that a page of pooled keys has at least: kernels read them side by side.
+const LEAST_PAGE_ROWS: u32 = 16;
+
+/// Checks that a page holds enough rows of states that keep one row for several positions.
+///
+/// # Errors
+/// Pages that are too short, by the field of the configuration.
+pub fn check_pages(graph: &Graph, paging: &Paging) -> Result<(), LowerError> {
+    let too_short = |every: u32| paging.page_tokens / every < LEAST_PAGE_ROWS;
+    match graph.states().values().find(|def| too_short(def.every)) {
+        None => Ok(()),
+        Some(def) => Err(LowerError::Config {
+            field: "kv.page_tokens",
+            found: format!(
+                "{}, of which {} keeps a row for every {}",
+                paging.page_tokens, def.name, def.every
+            ),
+            need: "at least 16 rows a page: 64 positions for blocks of 4",
+        }),
+    }
+}
+
 /// Where one state lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatePlace {

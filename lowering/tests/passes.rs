@@ -26,6 +26,8 @@ fn pass_by_name(name: &str) -> fn(&Graph) -> (Graph, String) {
         "fuse_residual_add" => rewrite!(fuse::fuse_residual_add),
         "fuse_norm_quantize" => rewrite!(fuse::fuse_norm_quantize),
         "fuse_norm_both" => rewrite!(fuse::fuse_norm_both),
+        "fuse_hc_write_norm" => rewrite!(fuse::fuse_hc_write_norm),
+        "fuse_projections" => rewrite!(fuse::fuse_projections),
         "fuse_expert_sum" => rewrite!(fuse::fuse_expert_sum),
         "fuse_row_quantize" => rewrite!(fuse::fuse_row_quantize),
         "fuse_route_dispatch" => rewrite!(fuse::fuse_route_dispatch),

@@ -133,13 +133,13 @@ fn a_turn_goes_back_where_states_cannot_be_truncated() {
     let dir = scratch("speculation-turn");
     let plan = nano();
     let (one, two) = ("Tell me a story about a fox named Iris.", "Count from 1 to 5.");
-    let chat = ["--quiet", "run", text_of(&plan), "--chat", "-n", "40", "--stop", " One"];
+    let chat = ["--quiet", "run", text_of(&plan), "--chat", "-n", "40", "--stop", "One morning"];
     let found = strata_fed(&dir, &chat, &format!("{one}\n{two}\n/quit\n"));
     let (first, second) = found.trim_end().split_once('\n').unwrap();
     let open = "<|im_start|>assistant\n<think>\n\n</think>\n\n";
     let turn = |text: &str| format!("<|im_start|>user\n{text}<|im_end|>\n{open}");
     let prompt = format!("{}{first}<|im_end|>\n{}", turn(one), turn(two));
-    let more = ["--raw", "--prompt", &prompt, "-n", "40", "--stop", " One"];
+    let more = ["--raw", "--prompt", &prompt, "-n", "40", "--stop", "One morning"];
     let fresh = run(&dir, &more);
     assert_eq!(fresh["text"].as_str().unwrap().trim_end(), second);
 }

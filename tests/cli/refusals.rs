@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use strata_formats::TensorType;
-use support::{oracle_plan, scratch, strata_fails, strata_ok, text_of};
+use support::{oracle_plan, repository, scratch, strata_fails, strata_ok, text_of};
 use tiny::{Family, Tiny, text_plan};
 
 /// What lies in a test's folder, but for the cache.
@@ -74,7 +74,7 @@ fn damaged_plans() {
     let short = changed_plan(&dir, false, |bytes| bytes.truncate(20));
     refused(&short, &["20 bytes are too few", "compile the model again"]);
     let other = changed_plan(&dir, true, |bytes| bytes[8] = 200);
-    refused(&other, &["plan format 200", "reads 1", "compile the model again"]);
+    refused(&other, &["plan format 200", "reads 2", "compile the model again"]);
     let flipped = changed_plan(&dir, false, |bytes| *bytes.last_mut().unwrap() ^= 1);
     refused(&flipped, &["checksum", "compile the model again"]);
     let strange = changed_plan(&dir, true, |bytes| bytes[..8].copy_from_slice(b"GGUFGGUF"));
@@ -157,6 +157,17 @@ fn definitions_and_configurations() {
     fs::write(ron, wrong).unwrap();
     strata_fails(&dir, &compile, 1, &["token_embd.weight", "model-f32.gguf", "256", "300"]);
     assert_eq!(names_in(&dir), ["config.ron", "model.ron"], "no half files");
+}
+
+#[test]
+fn pages_hold_enough_pooled_keys() {
+    let dir = scratch("refusals-pages");
+    let config = dir.join("config.ron");
+    fs::write(&config, "(kv: (page_tokens: 32))").unwrap();
+    let model = repository().join("models/strata-nano.ron");
+    let args = ["compile", text_of(&model), "-o", "nano.plan", "--config", text_of(&config)];
+    strata_fails(&dir, &args, 1, &["kv.page_tokens is 32", "blocks.3", "64 positions"]);
+    assert_eq!(names_in(&dir), ["config.ron"], "no half files");
 }
 
 /// F16 of the cases of model files: a stored type without kernels is refused when compiling.

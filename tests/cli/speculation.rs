@@ -214,6 +214,40 @@ fn share_a_window(engine: &mut Engine, slots: &[SlotId], plain: &[Plain], random
     engine.commit_many(&commits).unwrap();
 }
 
+/// Sequences that have all their pages in common, at the end of one: rows behind it store the draft
+/// head's last entry there, so that each must have a copy of that page, too.
+fn check_shared_pages(subject: Subject) {
+    const SHARED: usize = 128;
+    with_engine(&subject.plan(), |mut engine| {
+        let engine = &mut engine;
+        let plain = Plain::greedy(engine, &subject.prompt(0, PROMPT), TOTAL);
+        let [one, other] = [(); 2].map(|()| engine.new_sequence().unwrap());
+        engine.prefill(one, &plain.tokens[..SHARED], None).unwrap();
+        engine.snapshot(one, 0).unwrap();
+        read(engine, one, &plain.tokens[SHARED..=SHARED]);
+        for accepted in [0, 1, 2] {
+            engine.restore(other, 0).unwrap();
+            engine.draft_begin(other).unwrap();
+            engine.draft(&[(other, 3)]).unwrap();
+            let token = |index: usize| plain.tokens[SHARED + index] ^ 1;
+            let row = |index| Row { token: token(index), slot: other, logits: true };
+            engine.run_uncommitted(&[0, 1, 2].map(row)).unwrap();
+            engine.commit(other, accepted).unwrap();
+        }
+        // What the other one left must not be overwritten by what is right before `one` goes on.
+        for slot in [one, other] {
+            if slot == other {
+                engine.restore(other, 0).unwrap();
+            }
+            let what = format!("{}, {slot:?} with shared pages", subject.name);
+            let at = engine.position(slot).unwrap() as usize;
+            let logits = engine.prefill(slot, &plain.tokens[at..], None).unwrap().logits(0);
+            assert_bits(&what, logits, &plain.logits[TOTAL - 1]);
+            assert_state(&what, &state_bytes(engine, slot), &plain.state);
+        }
+    });
+}
+
 /// A text that goes on in another slot, and in another run of the program.
 fn check_save(subject: Subject) {
     let plan = subject.plan();
@@ -303,6 +337,11 @@ macro_rules! for_each_subject {
             #[test]
             fn companions_change_nothing() {
                 super::check_companions(super::$subject);
+            }
+
+            #[test]
+            fn shared_pages_are_copied() {
+                super::check_shared_pages(super::$subject);
             }
 
             #[test]

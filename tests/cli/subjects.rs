@@ -126,7 +126,7 @@ impl Plain {
         let state = state_bytes(engine, slot);
         engine.release(slot);
         let kinds: BTreeSet<u32> = logits.iter().map(|row| argmax(row)).collect();
-        assert!(kinds.len() > 20, "the model says {} different tokens only", kinds.len());
+        assert!(kinds.len() > 10, "the model says {} different tokens only", kinds.len());
         assert!(logits.iter().flatten().all(|logit| logit.is_finite()));
         Self { tokens, logits, state }
     }

@@ -113,6 +113,23 @@ pub(super) fn quantised_results(op: &Op, check: &Check<'_>) -> Result<Vec<Tensor
     Ok(results)
 }
 
+/// A write to the streams of a residual and the norm of what it gives.
+pub(super) fn written_results(op: &Op, check: &Check<'_>) -> Result<Vec<TensorType>, ShapeError> {
+    let Op::HcWriteNorm { streams, shared, quantize, .. } = *op else {
+        unreachable!("result_types sends only writes with a norm here")
+    };
+    let x = check.types[0];
+    row_results(&Op::HcWrite { streams }, check)?;
+    check.vector(3, x.last_dim())?;
+    if shared {
+        rows_of(check, 4, 0, part(check, 0, "streams", streams)?)?;
+        rows_of(check, 5, 0, 1)?;
+    }
+    let mut results = vec![x, x];
+    results.extend(quantize.then(|| x.with_dtype(DType::Q8)));
+    Ok(results)
+}
+
 /// Ops that pass something on from row to row.
 pub(super) fn recurrent_results(
     op: &Op,

@@ -109,9 +109,13 @@ impl<'c> KernelBuilder<'c> {
 
     /// The address of operand `index`.
     pub fn operand(&self, index: u32) -> Val<'c> {
+        self.operand_at(self.i64(index.into()))
+    }
+
+    /// The address of operand `index` (i64), which is known only when the kernel runs.
+    pub fn operand_at(&self, index: Val<'c>) -> Val<'c> {
         let table = Val(self.function.get_nth_param(0).expect("three parameters"));
-        let slot = self.offset(table, i64::from(index) * 8);
-        self.load(Elem::Ptr.scalar(), slot)
+        self.load(Elem::Ptr.scalar(), self.element(table, index, 8))
     }
 
     /// A live word of the step block (operand 0), as i64.

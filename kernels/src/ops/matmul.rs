@@ -28,20 +28,38 @@ pub(super) fn build(k: &KernelBuilder<'_>, s: Matmul) {
     let bias = s.epilogue.bias.then(|| k.operand(3));
     let residual = s.epilogue.residual.then(|| k.operand(3 + u32::from(s.epilogue.bias)));
     let y = k.operand(3 + u32::from(s.epilogue.bias) + u32::from(s.epilogue.residual));
-    let epilogue = Store { n: s.n, bias, residual, y };
-    let x = RowSource::Dense { base: x, stride_bytes: p.input_row_bytes() };
+    let (n, whole) = (k.i64(s.n.into()), s.n.is_multiple_of(GROUP_ROWS));
+    let store = Store { n, whole, bias, residual, y };
     let groups = k.share(k.i64(p.groups().into()));
     let live = k.mul(k.step_word(word), k.i64(s.times.into()));
-    for_row_blocks(k, s.rows, p.input_row_bytes(), live, |rows| {
-        k.for_between(groups.0, groups.1, |group| {
-            for_tiles(k, &tile_sizes(k), rows, |first, count| {
-                let totals = p.totals(k, w, group, &x.rows(k, first, count));
-                for (i, total) in (0..).zip(totals) {
-                    epilogue.store(k, k.add(first, k.i64(i)), group, total);
-                }
+    Groups { product: p, rows: s.rows, x, w, store }.run(k, live, groups);
+}
+
+/// A product at work on some of its groups of 16 output rows.
+pub(super) struct Groups<'c> {
+    pub product: Product,
+    pub rows: RowClass,
+    pub x: Val<'c>,
+    pub w: Val<'c>,
+    pub store: Store<'c>,
+}
+
+impl<'c> Groups<'c> {
+    /// Computes and stores groups `begin .. end` of rows `0 .. live`.
+    pub fn run(&self, k: &KernelBuilder<'c>, live: Val<'c>, (begin, end): (Val<'c>, Val<'c>)) {
+        let p = self.product;
+        let x = RowSource::Dense { base: self.x, stride_bytes: p.input_row_bytes() };
+        for_row_blocks(k, self.rows, p.input_row_bytes(), live, |rows| {
+            k.for_between(begin, end, |group| {
+                for_tiles(k, &tile_sizes(k), rows, |first, count| {
+                    let totals = p.totals(k, self.w, group, &x.rows(k, first, count));
+                    for (i, total) in (0..).zip(totals) {
+                        self.store.store(k, k.add(first, k.i64(i)), group, total);
+                    }
+                });
             });
         });
-    });
+    }
 }
 
 /// Covers `rows` with blocks of rows: one block for few rows, as many as stay near for many.
@@ -65,7 +83,10 @@ pub(super) fn for_row_blocks<'c>(
 
 /// Where 16 results of a row go.
 pub(super) struct Store<'c> {
-    pub n: u32,
+    /// Results of a row.
+    pub n: Val<'c>,
+    /// Whether `n` is a multiple of 16.
+    pub whole: bool,
     pub bias: Option<Val<'c>>,
     pub residual: Option<Val<'c>>,
     pub y: Val<'c>,
@@ -75,11 +96,10 @@ impl<'c> Store<'c> {
     /// Stores `total` (+ bias, + residual) as the results of `group` of `row`.
     fn store(&self, k: &KernelBuilder<'c>, row: Val<'c>, group: Val<'c>, total: Val<'c>) {
         let lane_bytes = k.mul(group, k.i64(i64::from(GROUP_ROWS) * 4));
-        let of_row = |base| k.at(k.element(base, row, i64::from(self.n) * 4), lane_bytes);
-        let whole = self.n.is_multiple_of(GROUP_ROWS);
-        let left = k.sub(k.i64(self.n.into()), k.mul(group, k.i64(GROUP_ROWS.into())));
+        let of_row = |base| k.at(k.element(base, k.mul(row, self.n), 4), lane_bytes);
+        let left = k.sub(self.n, k.mul(group, k.i64(GROUP_ROWS.into())));
         let left = k.trunc(left, Elem::I32);
-        let load = |at| match whole {
+        let load = |at| match self.whole {
             true => k.load(Elem::F32.x(GROUP_ROWS), at),
             false => k.load_first(at, left),
         };
@@ -90,7 +110,7 @@ impl<'c> Store<'c> {
         if let Some(residual) = self.residual {
             value = k.fadd(load(of_row(residual)), value);
         }
-        match whole {
+        match self.whole {
             true => k.store(of_row(self.y), value),
             false => k.store_first(of_row(self.y), value, left),
         }

@@ -12,6 +12,7 @@ mod embed;
 mod expert;
 mod gated;
 mod group_norm;
+mod hc_write_norm;
 pub mod kv;
 mod matmul;
 mod ngram;
@@ -19,6 +20,7 @@ mod ngram_embed;
 mod norm;
 mod pages;
 mod product;
+mod projections;
 mod prologue;
 mod quantize;
 mod read_tail;
@@ -43,6 +45,7 @@ pub(crate) fn check(spec: &KernelSpec) -> Result<(), KernelError> {
         KernelSpec::Add(s) => require(spec, "k", s.k.into(), s.k % 16 == 0, "a multiple of 16"),
         KernelSpec::Matmul(s) => matmul::check(spec, s),
         KernelSpec::GatedMatmul(s) => gated::check(spec, s),
+        KernelSpec::Projections(s) => projections::check(spec, s),
         KernelSpec::ExpertGated(s) => expert::check_gated(spec, s),
         KernelSpec::ExpertDown(s) => expert::check_down(spec, s),
         KernelSpec::ExpertSum(s) => expert::check_sum(spec, s),
@@ -71,6 +74,7 @@ pub(crate) fn check(spec: &KernelSpec) -> Result<(), KernelError> {
         KernelSpec::ScaledSilu(s) => elementwise::check_scaled_silu(spec, s),
         KernelSpec::HcRead(s) => streams::check_read(spec, s),
         KernelSpec::HcWrite(s) => streams::check_write(spec, s),
+        KernelSpec::HcWriteNorm(s) => hc_write_norm::check(spec, s),
         KernelSpec::GatedHeadNorm(s) => group_norm::check_gated(spec, s),
         KernelSpec::GatedAdd(s) => elementwise::check_gated_add(spec, s),
         KernelSpec::StreamConcat(s) => streams::check_concat(spec, s),
@@ -89,6 +93,7 @@ pub(crate) fn build(k: &KernelBuilder<'_>, spec: &KernelSpec) {
         KernelSpec::Add(s) => add::build(k, s),
         KernelSpec::Matmul(s) => matmul::build(k, s),
         KernelSpec::GatedMatmul(s) => gated::build(k, s),
+        KernelSpec::Projections(s) => projections::build(k, s),
         KernelSpec::ExpertGated(s) => expert::build_gated(k, s),
         KernelSpec::ExpertDown(s) => expert::build_down(k, s),
         KernelSpec::ExpertSum(s) => expert::build_sum(k, s),
@@ -113,6 +118,7 @@ pub(crate) fn build(k: &KernelBuilder<'_>, spec: &KernelSpec) {
         KernelSpec::ScaledSilu(s) => elementwise::scaled_silu(k, s),
         KernelSpec::HcRead(s) => streams::read(k, s),
         KernelSpec::HcWrite(s) => streams::write(k, s),
+        KernelSpec::HcWriteNorm(s) => hc_write_norm::build(k, s),
         KernelSpec::GatedHeadNorm(s) => group_norm::build_gated(k, s),
         KernelSpec::GatedAdd(s) => elementwise::gated_add(k, s),
         KernelSpec::StreamConcat(s) => streams::concat(k, s),

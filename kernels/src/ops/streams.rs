@@ -90,11 +90,7 @@ pub(super) fn write(b: &KernelBuilder<'_>, s: HcWrite) {
         let y = f32_row(b, y, row, s.k);
         let [residual, out] = [residual, out].map(|base| f32_row(b, base, row, s.streams * s.k));
         let inject = f32_row(b, inject, row, s.streams);
-        let weight = |c: u32| {
-            let logit = b.load(Elem::F32.scalar(), b.offset(inject, i64::from(c) * 4));
-            let open = sigmoid(b, b.fdiv(logit, b.f32(s.streams as f32)));
-            b.splat(b.fmul(open, b.f32(2.0)), LANES)
-        };
+        let weight = |c: u32| stream_weight(b, s.streams, b.offset(inject, i64::from(c) * 4));
         let weights: Vec<Val<'_>> = (0..s.streams).map(weight).collect();
         for_lanes(b, range, |at| {
             let y = load_f32(b, y, at, LANES);
@@ -104,6 +100,13 @@ pub(super) fn write(b: &KernelBuilder<'_>, s: HcWrite) {
             });
         });
     });
+}
+
+/// What is written to a stream is multiplied by this, from the logit at `logit`.
+pub(super) fn stream_weight<'c>(b: &KernelBuilder<'c>, streams: u32, logit: Val<'c>) -> Val<'c> {
+    let logit = b.load(Elem::F32.scalar(), logit);
+    let open = sigmoid(b, b.fdiv(logit, b.f32(streams as f32)));
+    b.splat(b.fmul(open, b.f32(2.0)), LANES)
 }
 
 pub(super) fn concat<'c>(b: &KernelBuilder<'c>, s: StreamConcat) {

@@ -63,6 +63,43 @@ pub struct GatedMatmul {
     pub quantize: bool,
 }
 
+/// One of the weights of [`Projections`]: `[n, k]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Projection {
+    pub format: WeightFormat,
+    pub n: u32,
+}
+
+/// `y_i[rows, n_i] = x[rows, k] . w_i[n_i, k]` for each of several weights, each with the bits of a
+/// [`Matmul`] without epilogue.
+///
+/// | operand | |
+/// |---|---|
+/// | 1, with a float format | `x: f32[rows, k]` |
+/// | next, with a block format | `x`: q8 rows |
+/// | next | the weights in order, as a [`Matmul`] reads them |
+/// | next | `y_i: f32[rows, n_i]` in the same order, none of them an input |
+///
+/// Unit: a byte of weights, rounded up to 16 output rows, so that parts of one size read as much
+/// whatever the formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Projections {
+    pub k: u32,
+    pub rows: RowClass,
+    /// Two at least; places behind the last one are empty.
+    pub weights: [Option<Projection>; Projections::MOST],
+}
+
+impl Projections {
+    /// Weights of one launch at most.
+    pub const MOST: usize = 8;
+
+    /// The weights in order.
+    pub fn all(&self) -> impl Iterator<Item = Projection> {
+        self.weights.into_iter().flatten()
+    }
+}
+
 /// Packs the native rows of a block format for matrix kernels. Operands: 1 native `[n, k]`,
 /// 2 packed, of [`packed_bytes`](crate::formats::packed_bytes). Unit: 16 rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

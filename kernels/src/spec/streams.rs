@@ -75,6 +75,29 @@ pub struct HcWrite {
     pub k: u32,
 }
 
+/// [`HcWrite`], then the [`GroupRmsNorm`] of each stream that it gives, with the bits of both.
+///
+/// | operand | |
+/// |---|---|
+/// | 1 | `residual: f32[rows, streams * k]` |
+/// | 2 | `y: f32[rows, k]` |
+/// | 3 | `inject: f32[rows, streams]`: logits |
+/// | 4 | `gain: f32[streams * k]` |
+/// | 5, 6 with `shared` | `shared: f32[rows, k]` and its logits `f32[rows]`: `y + sigmoid(logit) * shared` is written, as [`GatedAdd`] makes it |
+/// | next | the new residual, which may be `residual` |
+/// | next | its normed streams `f32[rows, streams * k]` |
+/// | next, with `quantize` | q8 rows of them |
+///
+/// Unit: a stream of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct HcWriteNorm {
+    pub streams: u32,
+    pub k: u32,
+    pub eps: F32,
+    pub shared: bool,
+    pub quantize: bool,
+}
+
 /// The RMS norm of each head, times `gain`, times `act(gate)`.
 ///
 /// Operands: 1 `x: f32[rows, heads * head_dim]`, 2 `gain: f32[head_dim]`, shared by the heads,

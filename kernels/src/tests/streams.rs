@@ -9,9 +9,9 @@ use crate::reference::quantize::q8_row_bytes;
 use crate::reference::streams;
 use crate::run::Buffer;
 use crate::spec::{
-    Act, Conv1d, F32, GatedAdd, GatedHeadNorm, GroupRmsNorm, HcRead, HcWrite, NgramEmbed,
-    NgramGate, NgramRows, ScaledSilu, ShiftRows, StreamConcat, StreamRepeat, TailCommit,
-    WeightFormat,
+    Act, Conv1d, F32, GatedAdd, GatedHeadNorm, GroupRmsNorm, HcRead, HcWrite, HcWriteNorm,
+    NgramEmbed, NgramGate, NgramRows, ScaledSilu, ShiftRows, StreamConcat, StreamRepeat,
+    TailCommit, WeightFormat,
 };
 use crate::{KernelError, KernelSpec, Target, compile};
 
@@ -107,6 +107,52 @@ fn reads_and_writes_of_streams_equal_the_reference() {
         check(KernelSpec::HcWrite(s), &operands, false, |row| {
             streams::hc_write(row_of(&a, row), row_of(&y, row), row_of(&inject, row))
         });
+    }
+}
+
+/// A write and a norm in one against the references of both, and of the sum before them.
+#[test]
+fn written_streams_are_normed_as_by_themselves() {
+    let mut random = Random::new(42);
+    let logits = [-3.0f32, 0.25, 90.0];
+    for (n, k) in SHAPES {
+        let [x, gain] = [random.floats(ROWS * n * k), random.floats(n * k)];
+        let [y, other] = [random.floats(ROWS * k), random.floats(ROWS * k)];
+        let inject: Vec<f32> = random.floats(ROWS * n).iter().map(|x| x * 30.0).collect();
+        for (shared, quantize) in kinds(k).flat_map(|q| [(false, q), (true, q)]) {
+            let row = |row: usize| {
+                let y = match shared {
+                    true => streams::gated_add(row_of(&y, row), row_of(&other, row), logits[row]),
+                    false => row_of(&y, row).to_vec(),
+                };
+                streams::hc_write(row_of(&x, row), &y, row_of(&inject, row))
+            };
+            let written: Vec<f32> = (0..ROWS).flat_map(row).collect();
+            let normed: Vec<f32> = (0..ROWS)
+                .flat_map(|row| streams::group_rms_norm(row_of(&written, row), &gain, k, EPS))
+                .collect();
+            let (eps, [streams, k]) = (F32::from(EPS), [n, k].map(|x| x as u32));
+            let s = HcWriteNorm { streams, k, eps, shared, quantize };
+            let kernel = runnable(KernelSpec::HcWriteNorm(s));
+            for parts in [1, 3] {
+                let mut all = vec![Buffer::step(ROWS as u32), Buffer::of(&x), Buffer::of(&y)];
+                all.extend([Buffer::of(&inject), Buffer::of(&gain)]);
+                all.extend(
+                    shared.then(|| [Buffer::of(&other), Buffer::of(&logits)]).into_iter().flatten(),
+                );
+                let out = all.len();
+                all.extend([(); 2].map(|()| Buffer::zeroed(4 * x.len())));
+                let width = x.len() / ROWS;
+                all.extend(quantize.then(|| Buffer::zeroed(ROWS * q8_row_bytes(width))));
+                kernel.run(&mut all.iter_mut().collect::<Vec<_>>(), parts);
+                assert_same(KernelSpec::HcWriteNorm(s), all[out].as_ref(), &bytes_of(&written));
+                assert_same(KernelSpec::HcWriteNorm(s), all[out + 1].as_ref(), &bytes_of(&normed));
+                if quantize {
+                    let want = quantize_rows(&normed, width);
+                    assert_same(KernelSpec::HcWriteNorm(s), all[out + 2].as_ref(), &want);
+                }
+            }
+        }
     }
 }
 
@@ -297,6 +343,7 @@ fn ops_on_streams_and_states_are_made_for_every_target() {
         KernelSpec::ScaledSilu(ScaledSilu { k, scale: F32::from(0.25), quantize }),
         KernelSpec::HcRead(HcRead { streams, k, quantize, keep }),
         KernelSpec::HcWrite(HcWrite { streams, k }),
+        KernelSpec::HcWriteNorm(HcWriteNorm { streams, k, eps, shared: true, quantize }),
         KernelSpec::GatedHeadNorm(GatedHeadNorm { heads: 6, head_dim: k, eps, act, quantize }),
         KernelSpec::GatedAdd(GatedAdd { k }),
         KernelSpec::StreamConcat(StreamConcat { streams, k, quantize }),
@@ -317,6 +364,13 @@ fn shapes_that_do_not_fit_are_refused() {
     let refused = [
         KernelSpec::StreamRepeat(StreamRepeat { streams: 0, k: 64 }),
         KernelSpec::HcWrite(HcWrite { streams: 4, k: 40 }),
+        KernelSpec::HcWriteNorm(HcWriteNorm {
+            streams: 4,
+            k: 48,
+            eps,
+            shared: false,
+            quantize: true,
+        }),
         KernelSpec::HcRead(HcRead { streams: 4, k: 48, quantize: true, keep: false }),
         KernelSpec::HcRead(HcRead { streams: 4, k: 64, quantize: false, keep: true }),
         KernelSpec::GroupRmsNorm(GroupRmsNorm {

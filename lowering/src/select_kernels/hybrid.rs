@@ -5,8 +5,8 @@ use strata_kernels::KernelSpec;
 use strata_kernels::ops::slots::SlotLayout;
 use strata_kernels::spec::{
     Attention, BlockKeys, BlockScores, BlockTop, Conv1d, Epilogue, F32, GatedAdd, GatedDelta,
-    GatedHeadNorm, GroupRmsNorm, HcRead, HcWrite, Matmul, NgramEmbed, NgramGate, NgramRows,
-    ReadTail, RowClass, ScaledSilu, Selected, ShiftRows, StreamConcat, StreamRepeat,
+    GatedHeadNorm, GroupRmsNorm, HcRead, HcWrite, HcWriteNorm, Matmul, NgramEmbed, NgramGate,
+    NgramRows, ReadTail, RowClass, ScaledSilu, Selected, ShiftRows, StreamConcat, StreamRepeat,
 };
 
 use super::{FEW_ROWS, KernelChoice, Operand, Selector, act_of, format_of};
@@ -41,6 +41,13 @@ impl Selector<'_> {
             Op::HcWrite { streams } => {
                 let (streams, k) = (streams.into(), of(streams));
                 (KernelSpec::HcWrite(HcWrite { streams, k }), all)
+            }
+            Op::HcWriteNorm { streams, eps, shared, quantize } => {
+                let (streams, k, eps) = (streams.into(), of(streams), F32::from(eps));
+                let spec = HcWriteNorm { streams, k, eps, shared, quantize };
+                let mut operands = all;
+                operands[3] = self.vector(node.operands[3]);
+                return self.launch_all(node, KernelSpec::HcWriteNorm(spec), &operands);
             }
             Op::GatedAdd {} => (KernelSpec::GatedAdd(GatedAdd { k: width }), all),
             Op::NgramEmbed {} => {

@@ -8,6 +8,7 @@ mod test_plan;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use strata_replay::speculate::{Draft, Speculator, Writing};
 use strata_replay::{Engine, EngineOptions, Row, Sampler, Sampling};
 
 struct Counting;
@@ -40,6 +41,8 @@ fn a_thousand_windows_allocate_nothing() {
     let mut engine = Engine::open(&plan, &options, &mut |_, _| {}).unwrap();
     let sampling = Sampling { temperature: 0.8, top_p: 0.9, min_p: 0.01, ..Sampling::default() };
     let mut sampler = Sampler::new(sampling, test_plan::VOCAB);
+    let mut speculator = Speculator::new(&engine, Draft::Auto);
+    let mut context = Vec::with_capacity(test_plan::CONTEXT + 1);
     let slot = engine.new_sequence().unwrap();
     // A thread's first lines to the system may allocate once.
     engine.run(&[Row { token: 0, slot, logits: true }]).unwrap();
@@ -67,6 +70,14 @@ fn a_thousand_windows_allocate_nothing() {
         }
         engine.truncate(other, 0).unwrap();
         engine.prefill(other, &[3; 20], None).unwrap();
+        context.clear();
+        context.extend_from_slice(&[3; 21]);
+        while context.len() < test_plan::CONTEXT {
+            let limit = test_plan::CONTEXT - context.len();
+            let (context, sampler) = (&mut context, &mut sampler);
+            let text = Writing { sequence: other, context, sampler, limit };
+            windows += speculator.round(&mut engine, text, &mut |_| true).unwrap().tokens as u32;
+        }
         engine.release(other);
         engine.truncate(slot, 0).unwrap();
     }

@@ -40,6 +40,11 @@ impl Product {
         self.n.div_ceil(GROUP_ROWS)
     }
 
+    /// Bytes of 16 rows.
+    pub fn group_bytes(&self) -> i64 {
+        i64::try_from(packed_bytes(self.format, GROUP_ROWS, self.k)).expect("groups fit memory")
+    }
+
     pub fn weight_bytes(&self) -> i64 {
         i64::try_from(packed_bytes(self.format, self.n, self.k)).expect("weights fit memory")
     }
