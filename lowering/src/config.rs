@@ -94,14 +94,16 @@ pub struct SequencesConfig {
     pub context_tokens: u32,
 }
 
-/// Where weights lie that can be read in the form in which the file has them.
+/// Where weights lie for which the budget may be too small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TierPolicy {
-    /// RAM while the budget lasts, then the mapped file; tables of embeddings in the file.
+    /// RAM while the budget lasts. What does not fit is read from the mapped file if kernels take it
+    /// as it is there, else it goes to the packed file, banks of experts first. Tables of embeddings
+    /// stay in the file.
     Auto,
     /// All of them copied to RAM.
     Ram,
-    /// All of them in the mapped file.
+    /// Those that kernels take as they are in the mapped file, the others in RAM.
     Mapped,
 }
 

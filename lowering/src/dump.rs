@@ -76,6 +76,7 @@ fn address_text(arg: &Arg) -> String {
         space_row::STATES => "states".into(),
         space_row::STEP => "step".into(),
         space_row::CONSTANTS => "constants".into(),
+        space_row::PACK => "pack".into(),
         file => format!("file{}", file - space_row::FIRST_FILE),
     };
     format!("{space}+{:#x}", arg.offset)

@@ -13,14 +13,16 @@ use crate::report::PassReport;
 use crate::select_kernels::{KernelChoice, Operand};
 use crate::states::{StatePlaces, StepLayout};
 
-/// Rows of SPACES. A plan has these five, then one for each file.
+/// Rows of SPACES. A plan has these six, then one for each file.
 pub mod space_row {
     pub const WEIGHTS: u32 = 0;
     pub const ARENA: u32 = 1;
     pub const STATES: u32 = 2;
     pub const STEP: u32 = 3;
     pub const CONSTANTS: u32 = 4;
-    pub const FIRST_FILE: u32 = 5;
+    /// Empty if all weights fit RAM.
+    pub const PACK: u32 = 5;
+    pub const FIRST_FILE: u32 = 6;
 }
 
 /// Where everything lies that all windows share.
@@ -195,6 +197,7 @@ pub(crate) fn place_of(operand: Operand, places: Places<'_>) -> Arg {
             let space = match place.tier {
                 Tier::Ram => space_row::WEIGHTS,
                 Tier::Constant => space_row::CONSTANTS,
+                Tier::Packed => space_row::PACK,
                 Tier::Mapped => space_row::FIRST_FILE + place.file,
             };
             at(space, place.offset)

@@ -96,6 +96,8 @@ pub struct BudgetShortfall {
     pub weights: u64,
     /// Of `weights`, what could be read from the file instead.
     pub mappable: u64,
+    /// Of `weights`, what could lie in a packed file instead.
+    pub packable: u64,
     pub other: OtherBytes,
 }
 
@@ -122,9 +124,16 @@ impl BudgetShortfall {
     fn remedies(&self) -> Vec<String> {
         let short = self.short();
         let mut remedies = Vec::new();
-        let mapped = format!("weights: Mapped (frees {})", mib(self.mappable));
-        if self.mappable >= short {
-            remedies.push(mapped.clone());
+        // With the policy Auto nothing is left to be freed.
+        let (freed, moved) = match self.packable {
+            0 => (self.mappable, format!("weights: Mapped (frees {})", mib(self.mappable))),
+            packed => {
+                let freed = self.mappable + packed;
+                (freed, format!("weights: Auto (frees {} into a packed file)", mib(freed)))
+            }
+        };
+        if freed >= short {
+            remedies.push(moved.clone());
         }
         let positions = |bytes| {
             let tokens = self.fewer_positions(bytes)?;
@@ -132,9 +141,9 @@ impl BudgetShortfall {
         };
         match positions(short) {
             Some(fewer) => remedies.push(fewer),
-            None if (1..short).contains(&self.mappable) => {
-                let fewer = positions(short - self.mappable);
-                remedies.extend(fewer.map(|fewer| format!("{mapped} with {fewer}")));
+            None if (1..short).contains(&freed) => {
+                let fewer = positions(short - freed);
+                remedies.extend(fewer.map(|fewer| format!("{moved} with {fewer}")));
             }
             None => {}
         }

@@ -17,6 +17,8 @@ pub struct CompileInput<'a> {
     pub tensors: &'a [TensorEntry],
     pub files: &'a [FileEntry],
     pub config: &'a Config,
+    /// Name of the file beside the plan for packed weights that do not fit RAM.
+    pub pack_file: String,
     pub worker: CodeWorker,
 }
 

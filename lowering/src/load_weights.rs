@@ -75,7 +75,7 @@ pub(crate) fn pieces_text(
 }
 
 fn pieces_of(def: &WeightDef, place: &Placement) -> Result<Vec<LoadPiece>, LowerError> {
-    let (WeightSource::Parts(parts), Tier::Ram) = (&def.source, place.tier) else {
+    let (WeightSource::Parts(parts), Tier::Ram | Tier::Packed) = (&def.source, place.tier) else {
         return Ok(Vec::new());
     };
     let mut pieces: Vec<LoadPiece> = Vec::new();

@@ -371,6 +371,7 @@ impl Run<'_, '_, '_> {
             windows,
             commits,
             weights: places.weights,
+            pack_file: &self.input.pack_file,
             pieces: &pieces,
             states: places.states,
             step: places.step,

@@ -1,11 +1,13 @@
 //! Every weight gets its form, its tier and its place. With one CPU the tiers are RAM, the mapped
-//! file and the plan itself; experts are banks like any other matrix.
+//! file, the packed file and the plan itself. A window reads few experts of a bank, so banks are the
+//! first matrices that leave RAM when they have to be repacked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use strata_graph::{DType, Graph, Id, Op, Part, Transform, WeightDef, WeightId, WeightSource};
 use strata_kernels::formats::packed_bytes;
 use strata_kernels::spec::WeightFormat;
+use strata_plan::layout::PACK_HEADER_BYTES;
 
 use crate::config::TierPolicy;
 use crate::error::{BudgetShortfall, LowerError};
@@ -13,6 +15,9 @@ use crate::report::PassReport;
 
 /// Weights begin on a cache line.
 pub const WEIGHT_ALIGN_BYTES: u64 = 64;
+
+/// In the packed file they begin on a page, so that no page is read for two of them.
+const PACK_ALIGN_BYTES: u64 = 4096;
 
 /// The form in which kernels read a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +36,8 @@ pub enum Tier {
     Ram,
     Mapped,
     Constant,
+    /// In the packed file, in the form in which it would lie in RAM.
+    Packed,
 }
 
 /// A weight in one form. A tied table has two: native rows to look up, packed rows to multiply.
@@ -39,7 +46,7 @@ pub struct Placement {
     pub weight: WeightId,
     pub form: Form,
     pub tier: Tier,
-    /// In WEIGHTS, in CONSTANTS, or in the file.
+    /// In WEIGHTS, in CONSTANTS, in PACK, or in the file.
     pub offset: u64,
     pub bytes: u64,
     /// The file, where the tier is [`Tier::Mapped`].
@@ -68,10 +75,14 @@ pub struct WeightPlaces {
     /// Bytes of the WEIGHTS space.
     pub ram_bytes: u64,
     pub mapped_bytes: u64,
+    /// Bytes of the PACK space, its header included; 0 if nothing lies there.
+    pub packed_bytes: u64,
     /// Words of the CONSTANTS section.
     pub constants: Vec<u32>,
     /// Of `ram_bytes`, what could be read from the file instead.
     mappable_bytes: u64,
+    /// Of `ram_bytes`, what could lie in the packed file instead.
+    packable_bytes: u64,
 }
 
 impl WeightPlaces {
@@ -98,6 +109,7 @@ impl WeightPlaces {
             budget,
             weights: self.ram_bytes,
             mappable: self.mappable_bytes,
+            packable: self.packable_bytes,
             other,
         };
         match shortfall.short() {
@@ -110,9 +122,10 @@ impl WeightPlaces {
 /// Decides form, tier and place of every weight that a node of `graphs` reads. They have the same
 /// weights.
 ///
-/// Block-quantised matrices are repacked, so they go to RAM. Float matrices are read as they are:
-/// from RAM, or from the mapped file where the budget or the policy asks for it. Tables of
-/// embeddings stay in the file, since a window touches few of their rows.
+/// Float matrices are read as they are: from RAM, or from the mapped file where the budget or the
+/// policy asks for it. Block-quantised matrices are repacked, so they go to RAM; where the budget
+/// does not hold all, to the packed file, the largest first, all banks of experts before the others.
+/// Tables of embeddings stay in the file, since a window touches few of their rows.
 ///
 /// # Errors
 /// The budget, if weights, states, arena and step together do not fit it; an arena that is not
@@ -132,8 +145,8 @@ pub fn place_experts(
     let mut places = assign_offsets(graph, rows.clone());
     if policy == TierPolicy::Auto {
         while places.check_budget(budget, other).is_err() {
-            let Some(largest) = largest_mappable(graph, &rows) else { break };
-            rows[largest].tier = Tier::Mapped;
+            let Some((row, tier)) = next_to_leave(graph, &rows) else { break };
+            rows[row].tier = tier;
             places = assign_offsets(graph, rows.clone());
         }
     }
@@ -141,6 +154,7 @@ pub fn place_experts(
     let report = PassReport::new("place_experts", "")
         .count("ram_bytes", places.ram_bytes)
         .count("mapped_bytes", places.mapped_bytes)
+        .count("packed_bytes", places.packed_bytes)
         .count("constant_bytes", 4 * places.constants.len() as u64)
         .count("states_bytes", other.states)
         .count("arena_bytes", other.arena.unwrap_or(0))
@@ -286,9 +300,26 @@ fn could_be_mapped(graph: &Graph, place: &Placement) -> bool {
     place.tier == Tier::Ram && place.form == Form::Native && one_piece
 }
 
-fn largest_mappable(graph: &Graph, rows: &[Placement]) -> Option<usize> {
-    let candidates = rows.iter().enumerate().filter(|(_, p)| could_be_mapped(graph, p));
-    candidates.max_by_key(|(i, p)| (p.bytes, std::cmp::Reverse(*i))).map(|(i, _)| i)
+/// Whether a weight that is in RAM could lie in the packed file: matrices and tables that cannot be
+/// read from their own file.
+fn could_be_packed(graph: &Graph, place: &Placement) -> bool {
+    let stored = matches!(graph.weights()[place.weight].source, WeightSource::Parts(_));
+    let vector = place.form == Form::Vector;
+    place.tier == Tier::Ram && stored && !vector && !could_be_mapped(graph, place)
+}
+
+/// The next weight that has to leave RAM, and where it goes.
+fn next_to_leave(graph: &Graph, rows: &[Placement]) -> Option<(usize, Tier)> {
+    // Of equal ones the first, so that the same input gives the same plan.
+    let all = || rows.iter().enumerate().map(|(i, p)| ((p.bytes, std::cmp::Reverse(i)), i, p));
+    let mapped = all().filter(|(_, _, p)| could_be_mapped(graph, p)).max_by_key(|(key, ..)| *key);
+    if let Some((_, row, _)) = mapped {
+        return Some((row, Tier::Mapped));
+    }
+    let is_bank = |p: &Placement| graph.weights()[p.weight].ty.dims().len() == 3;
+    let packed = all().filter(|(_, _, p)| could_be_packed(graph, p));
+    let packed = packed.max_by_key(|(key, _, p)| (is_bank(p), *key));
+    packed.map(|(_, row, _)| (row, Tier::Packed))
 }
 
 fn assign_offsets(graph: &Graph, mut rows: Vec<Placement>) -> WeightPlaces {
@@ -301,6 +332,11 @@ fn assign_offsets(graph: &Graph, mut rows: Vec<Placement>) -> WeightPlaces {
                 let part = mappable_part(def).expect("only weights in one piece are mapped");
                 (row.offset, row.file) = (part.offset, part.file);
                 files.insert((part.file, part.offset, part.bytes));
+            }
+            (Tier::Packed, _) => {
+                let end = places.packed_bytes.max(PACK_HEADER_BYTES);
+                row.offset = end.next_multiple_of(PACK_ALIGN_BYTES);
+                places.packed_bytes = row.offset + row.bytes;
             }
             (Tier::Constant, WeightSource::Constant(values)) => {
                 row.offset = places.push_constants(values.iter().map(|value| value.to_bits()));
@@ -317,6 +353,8 @@ fn assign_offsets(graph: &Graph, mut rows: Vec<Placement>) -> WeightPlaces {
     }
     let mappable = rows.iter().filter(|p| could_be_mapped(graph, p));
     places.mappable_bytes = mappable.map(|p| p.bytes).sum();
+    let packable = rows.iter().filter(|p| could_be_packed(graph, p));
+    places.packable_bytes = packable.map(|p| p.bytes).sum();
     places.mapped_bytes = files.iter().map(|(_, _, bytes)| bytes).sum();
     places.index = rows.iter().enumerate().map(|(i, p)| ((p.weight, p.form), i)).collect();
     debug_assert!(rows.iter().all(|p| p.weight.index() < graph.weights().len()));

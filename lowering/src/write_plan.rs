@@ -41,6 +41,8 @@ pub struct PlanParts<'a> {
     pub windows: &'a [FinalWindow],
     pub commits: &'a [Commit],
     pub weights: &'a WeightPlaces,
+    /// Name of the packed file.
+    pub pack_file: &'a str,
     pub pieces: &'a [Vec<LoadPiece>],
     pub states: &'a StatePlaces,
     pub step: &'a StepLayout,
@@ -73,6 +75,7 @@ pub fn write_plan(parts: &PlanParts<'_>) -> (PlanImage, PassReport) {
         .count("commands_count", image.commands.len() as u64)
         .count("args_count", image.args.len() as u64)
         .count("weights_space_bytes", parts.weights.ram_bytes)
+        .count("pack_space_bytes", parts.weights.packed_bytes)
         .count("arena_space_bytes", arena_bytes(parts))
         .count("states_space_bytes", parts.states.bytes)
         .count("step_space_bytes", parts.step.bytes.into())
@@ -119,12 +122,16 @@ fn write_files_and_spaces(image: &mut PlanImage, parts: &PlanParts<'_>) {
         });
     }
     image.constants = parts.weights.constants.iter().map(|&word| f32::from_bits(word)).collect();
+    // A name only where there is a file to be named.
+    let packed_bytes = parts.weights.packed_bytes;
+    let pack = if packed_bytes > 0 { parts.pack_file } else { "pack" };
     let own = [
         (space_row::WEIGHTS, space::WEIGHTS, "weights", parts.weights.ram_bytes),
         (space_row::ARENA, space::ARENA, "arena", arena_bytes(parts)),
         (space_row::STATES, space::STATES, "states", parts.states.bytes),
         (space_row::STEP, space::STEP, "step", parts.step.bytes.into()),
         (space_row::CONSTANTS, space::CONSTANTS, "constants", 4 * image.constants.len() as u64),
+        (space_row::PACK, space::PACK, pack, packed_bytes),
     ];
     for (row, kind, name, bytes) in own {
         debug_assert_eq!(row, narrow(image.spaces.len()));
@@ -202,6 +209,7 @@ fn write_weights(image: &mut PlanImage, parts: &PlanParts<'_>, rows: &BTreeMap<K
         }));
         let (tier, space) = match place.tier {
             Tier::Ram => (tier::RAM, space_row::WEIGHTS),
+            Tier::Packed => (tier::PACKED, space_row::PACK),
             Tier::Mapped => (tier::MAPPED, space_row::FIRST_FILE + place.file),
             Tier::Constant => (tier::CONSTANT, space_row::CONSTANTS),
         };

@@ -8,8 +8,8 @@ use common::{DENSE, FLOAT, MOE, Shape, base_graph, facts, tensors};
 use strata_graph::{DType, Rebuild, TensorSlice, TensorType, WeightDef, WeightSource};
 use strata_lowering::{
     BudgetShortfall, Checkpoint, CodeWorker, CompileInput, Compiled, Config, DeviceConfig, Form,
-    LowerError, OtherBytes, PassReport, TargetName, TensorFormat, Tier, TierPolicy, Watch,
-    WeightPlaces, WindowsConfig, compile, compute_lifetimes, pack_arena, place_experts,
+    LowerError, OtherBytes, PassReport, Placement, TargetName, TensorFormat, Tier, TierPolicy,
+    Watch, WeightPlaces, WindowsConfig, compile, compute_lifetimes, pack_arena, place_experts,
     resolve_weights,
 };
 use strata_plan::Plan;
@@ -58,6 +58,7 @@ fn watched(
         tensors: &entries,
         files: &files,
         config,
+        pack_file: "tiny.pack".into(),
         worker: CodeWorker::InProcess { threads: 2 },
     };
     let mut watch = Watch { stop_after, on_phase, on_kernel: &|_, _| {} };
@@ -207,6 +208,8 @@ fn a_plan_that_fits_after_fusion_is_not_refused() {
     let with_budget = |budget_mib| {
         let mut config = small_config();
         config.windows.prefill_rows = vec![1024];
+        // Nothing may leave RAM to make room.
+        config.weights = TierPolicy::Ram;
         let targets = vec![TargetName::Avx2];
         config.devices = vec![DeviceConfig::Cpu { threads: 2, budget_mib, targets }];
         config
@@ -243,7 +246,9 @@ fn a_refusal_names_only_changes_that_are_enough() {
         let (budget, weights) = (100 * mib, (100 + short) * mib);
         let mappable = mappable * mib;
         let device = "cpu".into();
-        let text = BudgetShortfall { device, budget, weights, mappable, other }.to_string();
+        let packable = 0;
+        let shortfall = BudgetShortfall { device, budget, weights, mappable, packable, other };
+        let text = shortfall.to_string();
         text.split_once("short; ").unwrap().1.to_owned()
     };
     assert_eq!(
@@ -285,6 +290,51 @@ fn float_weights_go_to_the_file_when_the_budget_is_short() {
     let error = place_experts(&[&graph], TierPolicy::Mapped, Some(least.ram_bytes + 5999), other);
     let LowerError::Budget(short) = error.unwrap_err() else { panic!("not the budget") };
     assert_eq!((short.need(), short.short()), (least.ram_bytes + 6000, 1));
+}
+
+#[test]
+fn banks_of_experts_are_the_first_to_be_packed() {
+    let graph = base_graph(MOE, small_config().windows(false)[0]);
+    let (entries, files) = tensors(&graph, MOE.matrices);
+    let (graph, _) = resolve_weights(&graph, &Checkpoint::new(&entries, &files)).unwrap();
+    let other = OtherBytes { arena: Some(0), ..OtherBytes::default() };
+    let place = |policy, budget| place_experts(&[&graph], policy, budget, other);
+    let auto = |budget| place(TierPolicy::Auto, Some(budget)).unwrap().0;
+    let is_bank = |p: &Placement| graph.weights()[p.weight].ty.dims().len() == 3;
+    let rows = |places: &WeightPlaces, keep: &dyn Fn(&Placement) -> bool| {
+        places.rows.iter().filter(|p| keep(p)).count()
+    };
+    let all = place(TierPolicy::Auto, None).unwrap().0;
+    assert_eq!(all.packed_bytes, 0);
+    // One byte too few: a float matrix is read from its own file.
+    let float = auto(all.ram_bytes - 1);
+    assert_eq!((float.packed_bytes, rows(&float, &|p| p.tier == Tier::Packed)), (0, 0));
+    let mut places = auto(all.ram_bytes - 2 * 4096 - 1);
+    let mut packed = 0;
+    let error = loop {
+        let in_file = |p: &Placement| p.tier == Tier::Packed;
+        assert_eq!(rows(&places, &in_file), packed + 1, "one more than before");
+        packed += 1;
+        let banks_left = rows(&places, &|p| is_bank(p) && !in_file(p));
+        assert_eq!(banks_left, 6usize.saturating_sub(packed), "banks come first");
+        assert_eq!(rows(&places, &|p| p.tier == Tier::Ram && p.form == Form::Native), 0);
+        let mut end = 4096;
+        for place in places.rows.iter().filter(|p| in_file(p)) {
+            assert!(place.form == Form::Packed && place.offset.is_multiple_of(4096));
+            assert!(place.offset >= end);
+            end = place.offset + place.bytes;
+        }
+        assert_eq!(places.packed_bytes, end);
+        match place(TierPolicy::Auto, Some(places.ram_bytes - 1)) {
+            Ok((next, _)) => places = next,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(packed, rows(&places, &|p| p.form == Form::Packed));
+    let text = error.to_string();
+    assert!(text.contains("raise budget_mib") && !text.contains("weights:"), "{text}");
+    let text = place(TierPolicy::Mapped, Some(all.ram_bytes / 2)).unwrap_err().to_string();
+    assert!(text.contains("weights: Auto (frees ") && text.contains("a packed file"), "{text}");
 }
 
 #[test]

@@ -44,7 +44,7 @@ macro_rules! structs {
 fn every_row_stands_in_the_document() {
     let tables = doc_tables();
     let structs = structs!(Header Section Run Model Device Target Space Schedule Command Arg Kernel
-        File Weight Part State Provenance Text Name Output);
+        File Weight Part State Provenance Text Name Output PackHeader);
     for (name, bytes, fields) in structs {
         let table = table(&tables, &format!("{name}, {bytes} bytes"));
         assert_eq!(table.rows[0][..3], ["offset", "type", "field"], "{name}");
@@ -109,4 +109,7 @@ fn the_numbers_of_the_text_are_the_layouts() {
     }
     assert!(text.contains(&format!("format number, {FORMAT} here")));
     assert!(text.contains(std::str::from_utf8(&MAGIC).unwrap()));
+    assert!(text.contains(std::str::from_utf8(&PACK_MAGIC).unwrap()));
+    assert!(text.contains(&format!("format number, {PACK_FORMAT} here")));
+    assert!(text.contains(&format!("from byte {PACK_HEADER_BYTES} on")));
 }

@@ -148,6 +148,7 @@ fn compile_to(
         tensors: &sources.tensors,
         files: &sources.files,
         config: &config,
+        pack_file: pack_file(plan),
         worker: worker()?,
     };
     let bar = progress.count("kernels", 0);
@@ -182,6 +183,13 @@ fn compile_to(
     strata_plan::write_plan_file(plan, &compiled.image)
         .map_err(|error| CliError::Write { path: plan.to_owned(), error })?;
     Ok(Some(compiled))
+}
+
+/// Name of the packed file of `plan`, never that of the plan itself.
+fn pack_file(plan: &Path) -> String {
+    let is_plan = plan.extension().is_some_and(|extension| extension == "plan");
+    let stem = if is_plan { plan.file_stem() } else { plan.file_name() };
+    format!("{}.pack", stem.unwrap_or_default().to_string_lossy())
 }
 
 fn dump_phase(dir: &Path, number: usize, pass: &str, text: &str) -> Result<(), CliError> {

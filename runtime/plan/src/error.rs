@@ -32,6 +32,7 @@ pub enum PlanError {
     Align { at: At, field: &'static str, found: u64, align_bytes: u64 },
     Limit { at: At, field: &'static str, found: u64, relation: Relation, limit: u64 },
     Utf8 { at: At },
+    FileName { at: At, found: String },
     Opcode { command: usize, opcode: &'static str, device: &'static str },
     Untrusted { path: PathBuf, distrust: Distrust },
     WeightFile { path: PathBuf, error: io::Error },
@@ -183,6 +184,9 @@ impl PlanError {
                 write!(f, "{at}.{field} is {found}, needed {relation} {limit}")
             }
             Self::Utf8 { at } => write!(f, "{at} is not UTF-8"),
+            Self::FileName { at, found } => {
+                write!(f, "{at}.name is {found:?}, needed the name of a file beside the plan")
+            }
             _ => Ok(()),
         }?;
         write!(f, "; {RECOMPILE}")

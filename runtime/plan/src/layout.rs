@@ -10,6 +10,11 @@ pub const MAGIC: [u8; 8] = *b"STRATAPL";
 pub const FORMAT: u32 = 2;
 pub const SECTION_ALIGN_BYTES: u64 = 64;
 pub const CODE_ALIGN_BYTES: u64 = 4096;
+/// Begins a packed file.
+pub const PACK_MAGIC: [u8; 8] = *b"STRATAPK";
+pub const PACK_FORMAT: u32 = 1;
+/// Of a packed file, kept for its [`PackHeader`]. Weights begin behind it, on pages of this size.
+pub const PACK_HEADER_BYTES: u64 = 4096;
 /// "No row" in a row number.
 pub const NONE: u32 = u32::MAX;
 
@@ -292,6 +297,19 @@ rows! {
         offset: u32,
         bytes: u32,
     }
+    /// Starts a packed file, which lies beside the plan and not in it.
+    PackHeader 64 {
+        magic: [u8; 8],
+        format: u32,
+        reserved: u32,
+        /// Of the whole file: the bytes of the PACK space.
+        file_bytes: u64,
+        /// Hash of what is in it and what that was made from.
+        contents: u64,
+        reserved2: [u64; 3],
+        /// FNV-1a 64 over the bytes before it.
+        checksum: u64,
+    }
 }
 
 macro_rules! codes {
@@ -325,6 +343,8 @@ codes! {
         STEP = 4,
         // The CONSTANTS section.
         CONSTANTS = 5,
+        // The packed file, mapped.
+        PACK = 6,
     }
     schedule { PREFILL = 0, VERIFY = 1, COMMIT = 2, DRAFT = 3, }
     opcode {
@@ -343,6 +363,8 @@ codes! {
         MAPPED = 1,
         // In the plan itself.
         CONSTANT = 2,
+        // As RAM, into the packed file, which is mapped.
+        PACKED = 3,
     }
     state { APPEND = 0, RECURRENT = 1, TAIL = 2, }
     text { REPORT = 0, GRAPH = 1, CHAT_TEMPLATE = 2, MODEL = 3, CONFIG = 4, }

@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 
-use strata_plan::layout::{Header, NONE, Run, Schedule, Space, opcode, section, space, text};
+use strata_plan::layout::{Header, NONE, Run, Schedule, Space, opcode, section, space, text, tier};
 use strata_plan::{Plan, PlanError, PlanImage, checksum, dump, write_plan_file};
 
 fn folder(name: &str) -> PathBuf {
@@ -138,6 +138,15 @@ fn second_device(image: &mut PlanImage) {
     image.schedules.push(Schedule { device: 1, ..image.schedules[0] });
 }
 
+/// With its first weight in a packed file called `name`, at `offset`.
+fn packed(image: &mut PlanImage, name: &str, offset: u64) {
+    let name = image.name(name);
+    let (kind, bytes, file) = (space::PACK, 5_000, NONE);
+    image.spaces.push(Space { kind, device: 0, bytes, file, name, reserved: 0 });
+    let weight = &mut image.weights[0];
+    (weight.tier, weight.space, weight.offset) = (tier::PACKED, 6, offset);
+}
+
 /// Without a state on pages, no space has to be large enough for them.
 fn many_pages(image: &mut PlanImage) {
     image.states.clear();
@@ -177,7 +186,7 @@ const FAULTS: &[Fault] = &[
     (|i| i.kernels[3].code_bytes = 65, "KERNELS[3].code_offset: 65 bytes at 192 do not lie in"),
     (|i| i.kernels[0].code_bytes = 0, "KERNELS[0].code_bytes is 0, needed at least 1"),
     (|i| i.kernels[0].spec = NONE, "KERNELS[0].spec names row 4294967295 of NAMES"),
-    (|i| i.spaces[0].kind = 6, "SPACES[0].kind is 6, no known code"),
+    (|i| i.spaces[0].kind = 9, "SPACES[0].kind is 9, no known code"),
     (|i| i.spaces[0].bytes = 1 << 47, "SPACES[0].bytes is 140737488355328, needed at most"),
     (|i| i.spaces[0].file = 0, "SPACES[0].file is 0, needed exactly 4294967295"),
     (|i| i.spaces[5].bytes = 5_001, "SPACES[5].bytes is 5001, needed at most 5000"),
@@ -223,6 +232,21 @@ const FAULTS: &[Fault] = &[
     (|i| i.parts[1].kernel = 2, "PARTS[1].kernel names row 2 of KERNELS, which has 2"),
     (|i| i.parts[0].destination_bytes = 79, "destination_bytes is 79, needed exactly 80"),
     (|i| i.parts[0].offset = u64::MAX, "PARTS[0].offset: 80 bytes at 18446744073709551615"),
+    (
+        |i| packed(i, "../small.pack", 4_096),
+        "SPACES[6].name is \"../small.pack\", needed the name of a file beside the plan",
+    ),
+    (
+        |i| {
+            packed(i, "small.pack", 4_096);
+            i.spaces[6].bytes = 64;
+        },
+        "SPACES[6].bytes is 64, needed at least 4096",
+    ),
+    (|i| packed(i, "", 4_096), "SPACES[6].name is \"\", needed the name of a file"),
+    (|i| packed(i, "small.pack", 4_032), "WEIGHTS[0].offset is 4032, needed at least 4096"),
+    (|i| packed(i, "small.pack", 4_850), "WEIGHTS[0].offset: 160 bytes at 4850 do not lie in"),
+    (|i| i.weights[0].tier = tier::PACKED, "WEIGHTS[0].kind of space is 0, needed exactly 6"),
     (|i| i.args[0].space = 6, "ARGS[0].space names row 6 of SPACES, which has 6"),
     (|i| i.args[0].offset = 192, "ARGS[0].offset: 1 bytes at 192 do not lie in the 192"),
     (|i| i.commands[0].opcode = 5, "COMMANDS[0].opcode is 5, no known code"),
@@ -270,6 +294,21 @@ const FAULTS: &[Fault] = &[
 fn without_pending(image: &mut PlanImage) {
     image.states[1].pending_bytes = 0;
     image.states[1].pending_stride_bytes = 0;
+}
+
+#[test]
+fn a_packed_file_is_shown_as_mapped() {
+    let mut image = small::image();
+    packed(&mut image, "small.pack", 4_096);
+    let plan = Plan::from_bytes(&image.to_bytes()).unwrap();
+    let (with, without) = (dump::Summary::of(&plan), dump::Summary::of(&opened(&small::image())));
+    assert_eq!(with.memory_bytes(), without.memory_bytes());
+    let text = with.to_string();
+    assert!(text.contains("small.pack") && text.contains("packed file"), "{text}");
+}
+
+fn opened(image: &PlanImage) -> Plan {
+    Plan::from_bytes(&image.to_bytes()).unwrap()
 }
 
 #[test]

@@ -19,6 +19,8 @@ pub(crate) struct Spaces {
     constants: HugeMemory,
     /// One for each row of FILES that a weight is read from.
     files: Box<[Option<MappedFile>]>,
+    /// The packed file, once it is there.
+    pack: Option<MappedFile>,
     /// Where each row of SPACES begins.
     bases: Box<[u64]>,
 }
@@ -38,14 +40,26 @@ impl Spaces {
             step: reserve(space::STEP)?,
             constants: reserve(space::CONSTANTS)?,
             files: map_files(plan, plan_dir)?,
+            pack: None,
             bases: Box::default(),
         };
         let constants: &[u8] = bytemuck::cast_slice(plan.constants());
         let room = spaces.constants.bytes_mut();
         let count = room.len();
         room.copy_from_slice(&constants[..count]);
-        spaces.bases = plan.spaces().iter().map(|row| spaces.base(row.kind, row.file)).collect();
         Ok(spaces)
+    }
+
+    /// Takes the packed file, if the plan has one, after which all spaces have their addresses.
+    /// Unmaps files that were only read to be repacked.
+    pub fn finish(&mut self, plan: &Plan, pack: Option<MappedFile>) {
+        self.pack = pack;
+        for (file, used) in self.files.iter_mut().zip(used_in_place(plan)) {
+            if !used {
+                *file = None;
+            }
+        }
+        self.bases = plan.spaces().iter().map(|row| self.base(row.kind, row.file)).collect();
     }
 
     fn base(&self, kind: u32, file: u32) -> u64 {
@@ -55,6 +69,7 @@ impl Spaces {
             space::STATES => self.states.address(),
             space::STEP => self.step.address(),
             space::CONSTANTS => self.constants.address(),
+            space::PACK => self.pack.as_ref().map_or(0, MappedFile::address),
             // A file that nothing is read from in place has no address, and needs none.
             _ => self.files[file as usize].as_ref().map_or(0, MappedFile::address),
         }
@@ -65,20 +80,10 @@ impl Spaces {
         plan.args().iter().map(|arg| self.bases[arg.space as usize] + arg.offset).collect()
     }
 
-    /// The parts that loading works with.
-    pub fn loading(&mut self) -> (&mut HugeMemory, &[Option<MappedFile>], u64) {
+    /// What loading works with: where weights go to, the files, and the address of the step block.
+    pub fn loading(&mut self) -> (&mut [u8], (&[Option<MappedFile>], u64)) {
         let step = self.step.address();
-        (&mut self.weights, &self.files, step)
-    }
-
-    /// Unmaps files that were only read to be repacked.
-    pub fn keep_files(&mut self, plan: &Plan) {
-        let in_place = used_in_place(plan);
-        for (file, used) in self.files.iter_mut().zip(in_place) {
-            if !used {
-                *file = None;
-            }
-        }
+        (self.weights.bytes_mut(), (&self.files, step))
     }
 }
 
@@ -120,7 +125,7 @@ fn map_files(plan: &Plan, plan_dir: &Path) -> Result<Box<[Option<MappedFile>]>, 
     plan.files().iter().zip(used).map(map).collect()
 }
 
-/// What `plan` takes of this machine's memory, with `snapshots_bytes` for snapshots and
+/// What `plan` takes of this machine's memory, mapped files not counted, with `snapshots_bytes` for snapshots and
 /// `tables_bytes` for what the host remembers of sequences and rows.
 pub(crate) fn memory_needs(
     plan: &Plan,

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use strata_plan::PlanError;
 
+use crate::pack::PackFault;
 use crate::save::StateFault;
 
 /// Why an engine did not open, or refused a call. After a refused call it is as it was before, and
@@ -17,6 +18,11 @@ pub enum ReplayError {
     File {
         path: PathBuf,
         error: io::Error,
+    },
+    /// The packed file, which is made where the plan lies.
+    Pack {
+        path: PathBuf,
+        fault: PackFault,
     },
     /// Something the operating system refused.
     System {
@@ -144,7 +150,7 @@ impl fmt::Display for MemoryNeeds {
             f,
             "the plan takes {} MiB of memory (weights {}, states {}, arena {}, snapshots {}, other \
              {}) and {} MiB are available: {} MiB too few; free memory, or compile with a shorter \
-             context, fewer slots or weights read from their file",
+             context, fewer slots or a budget_mib that leaves weights in files",
             mib(total),
             mib(self.weights_bytes),
             mib(self.states_bytes),
@@ -163,6 +169,7 @@ impl fmt::Display for ReplayError {
             Self::Plan(error) => write!(f, "{error}"),
             Self::File { path, error } => write!(f, "{}: {error}", path.display()),
             Self::StateFile { path, fault } => write!(f, "{}: {fault}", path.display()),
+            Self::Pack { path, fault } => write!(f, "packed file {}: {fault}", path.display()),
             Self::System { doing, error } => write!(f, "{doing}: {error}"),
             Self::NoTarget { lacking } => {
                 write!(f, "no code in the plan runs on this CPU")?;
@@ -276,7 +283,9 @@ impl std::error::Error for ReplayError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Plan(error) => Some(error),
-            Self::File { error, .. } | Self::System { error, .. } => Some(error),
+            Self::File { error, .. }
+            | Self::System { error, .. }
+            | Self::Pack { fault: PackFault::Io { error, .. }, .. } => Some(error),
             _ => None,
         }
     }

@@ -7,9 +7,8 @@
 use std::ops::Range;
 
 use strata_plan::Plan;
-use strata_plan::layout::{NONE, space, tier};
+use strata_plan::layout::NONE;
 
-use crate::bind::Spaces;
 use crate::host::{Filling, KernelEntry, MappedFile, Pool, Worker};
 
 /// Of a file, that all parts work on together.
@@ -17,7 +16,7 @@ const CHUNK_BYTES: usize = 16 << 20;
 /// Shares of a copy begin on a cache line.
 const LINE_BYTES: usize = 64;
 
-/// A piece of a weight: a range of a file and its place in the WEIGHTS space.
+/// A piece of a weight: a range of a file and its place in the space of its tier.
 #[derive(Clone, Debug)]
 struct Piece {
     file: usize,
@@ -49,8 +48,7 @@ struct Loading<'a> {
     pieces: &'a [Piece],
     files: &'a [Option<MappedFile>],
     kernels: &'a [KernelEntry],
-    weights: Filling<'a>,
-    weights_address: u64,
+    memory: Filling<'a>,
     step_address: u64,
 }
 
@@ -67,7 +65,7 @@ impl Loading<'_> {
             let args = [
                 self.step_address,
                 file.address() + piece.source.start as u64,
-                self.weights_address + piece.destination as u64,
+                self.memory.address() + piece.destination as u64,
             ];
             let narrow = |n: usize| u32::try_from(n).expect("a file has fewer chunks");
             let parts_of_all = narrow(piece.chunks() * parts);
@@ -81,7 +79,7 @@ impl Loading<'_> {
         };
         let own = line(part)..line(part + 1);
         let destination = piece.destination + (own.start - piece.source.start);
-        self.weights.copy(&file.bytes()[own], destination);
+        self.memory.copy(&file.bytes()[own], destination);
     }
 
     fn walk(&self, worker: Worker<'_>, after_chunk: &mut dyn FnMut(&Piece, Range<usize>)) {
@@ -121,58 +119,88 @@ impl Wake {
     }
 }
 
-/// Fills the WEIGHTS space of `spaces`. `progress` is told bytes done and all bytes, of the files.
-pub(crate) fn load_weights(
-    plan: &Plan,
-    spaces: &mut Spaces,
-    kernels: &[KernelEntry],
-    pool: &mut Pool,
-    progress: &mut dyn FnMut(u64, u64),
-) {
-    let pieces = pieces(plan);
-    let total: usize = pieces.iter().map(|piece| piece.source.len()).sum();
-    let (weights, files, step_address) = spaces.loading();
-    let weights_address = weights.address();
-    let weights = weights.filling();
-    let loading =
-        Loading { pieces: &pieces, files, kernels, weights, weights_address, step_address };
-    for file in files.iter().flatten() {
-        file.sequential(0..file.bytes().len());
-    }
-    progress(0, total as u64);
-    let (mut done, mut wake) = (0, Wake::default());
-    let mut follow = |piece: &Piece, chunk: Range<usize>| {
-        done += chunk.len();
-        wake.follow(piece.file, loading.file(piece), chunk.end);
-        progress(done as u64, total as u64);
-    };
-    let main = |worker: Worker<'_>| loading.walk(worker, &mut follow);
-    // Parts do not wait for each other, so each lets go of what it leaves behind.
-    pool.run(main, &|worker| {
-        let mut wake = Wake::default();
-        loading.walk(worker, &mut |piece, chunk| {
-            wake.follow(piece.file, loading.file(piece), chunk.end);
-        });
-    });
-    for file in files.iter().flatten() {
-        let all = 0..file.bytes().len();
-        // A part that was behind may have touched pages again.
-        file.forget(all.clone());
-        file.in_any_order(all);
-    }
-    spaces.keep_files(plan);
+/// Brings in the weights of one tier after another, and says how far it is with all of them.
+pub(crate) struct Loader<'a> {
+    plan: &'a Plan,
+    files: &'a [Option<MappedFile>],
+    kernels: &'a [KernelEntry],
+    step_address: u64,
+    pool: &'a mut Pool,
+    /// Is told bytes done and all bytes, of the files.
+    progress: &'a mut dyn FnMut(u64, u64),
+    done: usize,
+    total: usize,
 }
 
-/// Pieces of all weights in memory, in the order of the files.
-fn pieces(plan: &Plan) -> Vec<Piece> {
+impl<'a> Loader<'a> {
+    pub fn new(
+        plan: &'a Plan,
+        (files, step_address): (&'a [Option<MappedFile>], u64),
+        kernels: &'a [KernelEntry],
+        pool: &'a mut Pool,
+        progress: &'a mut dyn FnMut(u64, u64),
+    ) -> Self {
+        Self { plan, files, kernels, step_address, pool, progress, done: 0, total: 0 }
+    }
+
+    pub fn plan(&self) -> &'a Plan {
+        self.plan
+    }
+
+    /// Those that weights are read from.
+    pub fn files(&self) -> &'a [Option<MappedFile>] {
+        self.files
+    }
+
+    /// Counts the weights of `tier` among what will be loaded.
+    pub fn expect(&mut self, tier: u32) {
+        self.total += pieces(self.plan, tier).iter().map(|piece| piece.source.len()).sum::<usize>();
+    }
+
+    /// Fills the space of `tier`, whose bytes are `memory`.
+    pub fn load(&mut self, tier: u32, memory: &mut [u8]) {
+        let pieces = pieces(self.plan, tier);
+        let loading = Loading {
+            pieces: &pieces,
+            files: self.files,
+            kernels: self.kernels,
+            memory: Filling::new(memory),
+            step_address: self.step_address,
+        };
+        for file in self.files.iter().flatten() {
+            file.sequential(0..file.bytes().len());
+        }
+        let (progress, total) = (&mut self.progress, self.total as u64);
+        progress(self.done as u64, total);
+        let mut wake = Wake::default();
+        let mut follow = |piece: &Piece, chunk: Range<usize>| {
+            self.done += chunk.len();
+            wake.follow(piece.file, loading.file(piece), chunk.end);
+            progress(self.done as u64, total);
+        };
+        let main = |worker: Worker<'_>| loading.walk(worker, &mut follow);
+        // Parts do not wait for each other, so each lets go of what it leaves behind.
+        self.pool.run(main, &|worker| {
+            let mut wake = Wake::default();
+            loading.walk(worker, &mut |piece, chunk| {
+                wake.follow(piece.file, loading.file(piece), chunk.end);
+            });
+        });
+        for file in self.files.iter().flatten() {
+            let all = 0..file.bytes().len();
+            // A part that was behind may have touched pages again.
+            file.forget(all.clone());
+            file.in_any_order(all);
+        }
+    }
+}
+
+/// Pieces of all weights of `tier`, in the order of the files.
+fn pieces(plan: &Plan, tier: u32) -> Vec<Piece> {
     let narrow =
         |bytes: u64| usize::try_from(bytes).expect("inside a file or space that is mapped");
     let mut pieces = Vec::new();
-    let in_memory = |tier: u32, kind: u32| tier == tier::RAM && kind == space::WEIGHTS;
-    for weight in plan.weights() {
-        if !in_memory(weight.tier, plan.spaces()[weight.space as usize].kind) {
-            continue;
-        }
+    for weight in plan.weights().iter().filter(|weight| weight.tier == tier) {
         for part in &plan.parts()[weight.parts.range()] {
             let start = narrow(part.offset);
             pieces.push(Piece {

@@ -4,13 +4,14 @@ use std::io;
 use std::path::Path;
 
 use strata_formats::{FileBytes, Gguf, Safetensors, fnv1a_64};
-use strata_plan::layout::{Schedule, Target, device, schedule};
+use strata_plan::layout::{Schedule, Target, device, schedule, tier};
 use strata_plan::{Plan, PlanError};
 
 use crate::bind::{Spaces, memory_needs};
 use crate::error::ReplayError;
 use crate::host::{Code, HugeMemory, Pool, available_bytes, cpu_features, missing_features};
-use crate::load::load_weights;
+use crate::load::Loader;
+use crate::pack::open_pack;
 use crate::sequences::{Row, Sequences};
 use crate::session::{Engine, Window};
 use crate::state::States;
@@ -33,15 +34,16 @@ pub struct EngineOptions {
 
 impl Engine {
     /// Opens the plan at `path`, takes all memory it needs and loads its weights. `progress` is told
-    /// bytes of the weight files done, and all of them.
+    /// bytes of the weight files done, and all of them. If the plan has a packed file that is not
+    /// there yet, it is made beside the plan.
     ///
     /// The calling thread becomes part 0 of the pool; it is kept on one core until the engine is
     /// dropped or runs on another thread. Threads that it starts meanwhile inherit that core, see
     /// [`use_all_cores`](crate::use_all_cores).
     ///
     /// # Errors
-    /// The plan or a file of it is refused, this CPU runs none of its code, or there is too little
-    /// memory. Nothing has been allocated then.
+    /// The plan or a file of it is refused, this CPU runs none of its code, there is too little
+    /// memory, or the packed file cannot be made. Nothing is left allocated then.
     pub fn open(
         path: &Path,
         options: &EngineOptions,
@@ -60,7 +62,12 @@ impl Engine {
         let code = Code::load(&plan, &target).map_err(system("mapping the plan's code"))?;
         let mut spaces = Spaces::new(&plan, folder_of(path))?;
         let saved = HugeMemory::new(snapshots_bytes).map_err(system("reserving snapshots"))?;
-        load_weights(&plan, &mut spaces, code.entries(), &mut pool, progress);
+        let (weights, sources) = spaces.loading();
+        let mut loader = Loader::new(&plan, sources, code.entries(), &mut pool, progress);
+        loader.expect(tier::RAM);
+        let pack = open_pack(path, &mut loader)?;
+        loader.load(tier::RAM, weights);
+        spaces.finish(&plan, pack);
 
         let model = plan.model();
         let windows = windows(&plan);
@@ -97,7 +104,7 @@ pub fn check_files(plan: &Plan, path: &Path) -> Result<(), PlanError> {
     plan.check_files(folder_of(path), &mut header_hash)
 }
 
-fn folder_of(path: &Path) -> &Path {
+pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new(""))
 }
 

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use crate::error::ReplayError;
-use crate::host::{HugeMemory, Pool, Worker, int8_operations};
+use crate::host::{Filling, HugeMemory, Pool, Worker, int8_operations};
 
 /// Read by each thread in one pass: more than its share of any cache.
 const BYTES_PER_THREAD: usize = 64 << 20;
@@ -24,7 +24,7 @@ pub fn read_bandwidth(threads: u32, rounds: u32) -> Result<f64, ReplayError> {
     let mut memory = HugeMemory::new(bytes)
         .map_err(|error| ReplayError::System { doing: "reserving memory to read", error })?;
     let share = bytes / pool.parts() as usize / 4096 * 4096;
-    let filling = memory.filling();
+    let filling = Filling::new(memory.bytes_mut());
     let fill = |worker: Worker<'_>| {
         let page = [worker.part as u8 + 1; 4096];
         let start = worker.part as usize * share;

@@ -1,11 +1,14 @@
 //! Every field of every row: codes, row numbers, ranges, and what one section asks of another.
 
+use std::path::Path;
+
 use super::LARGEST_BYTES;
 use super::schedules::{outputs, schedules};
 use super::states::states;
 use crate::error::{At, PlanError};
 use crate::layout::{
-    Model, NONE, Space, Target, Weight, cpu_feature, device, opcode, space, text, tier,
+    Model, NONE, PACK_HEADER_BYTES, Space, Target, Weight, cpu_feature, device, opcode, space,
+    text, tier,
 };
 use crate::open::Plan;
 
@@ -157,11 +160,24 @@ fn spaces(plan: &Plan) -> Result<(), PlanError> {
         at.equal("file", u64::from(row.file), u64::from(NONE))?;
         let same = |other: &&Space| other.kind == row.kind;
         at.equal("spaces of this kind", all.iter().filter(same).count() as u64, 1)?;
+        if row.kind == space::PACK {
+            pack(plan, at, row)?;
+        }
         if row.kind == space::CONSTANTS {
             at.at_most("bytes", row.bytes, size_of_val(plan.constants()) as u64)?;
         }
     }
     Ok(())
+}
+
+/// The packed file is written, so it lies beside the plan and nowhere else; one that is not empty has
+/// room for its header.
+fn pack(plan: &Plan, at: At, row: &Space) -> Result<(), PlanError> {
+    let name = plan.name(row.name);
+    if Path::new(name).file_name().is_none_or(|last| last != name) {
+        return Err(PlanError::FileName { at, found: name.to_owned() });
+    }
+    at.at_least("bytes", row.bytes, if row.bytes > 0 { PACK_HEADER_BYTES } else { 0 })
 }
 
 fn model(plan: &Plan) -> Result<(), PlanError> {
@@ -244,12 +260,16 @@ fn weights(plan: &Plan) -> Result<(), PlanError> {
         let kind = match row.tier {
             tier::RAM => space::WEIGHTS,
             tier::MAPPED => space::FILE,
+            tier::PACKED => space::PACK,
             _ => space::CONSTANTS,
         };
         at.equal("kind of space", u64::from(space.kind), u64::from(kind))?;
         at.range("offset", row.offset, row.bytes, space.bytes)?;
         at.run("parts", row.parts, plan.parts().len(), "PARTS")?;
-        if row.tier == tier::RAM {
+        if row.tier == tier::PACKED {
+            at.at_least("offset", row.offset, PACK_HEADER_BYTES)?;
+        }
+        if matches!(row.tier, tier::RAM | tier::PACKED) {
             weight_parts(plan, row)?;
         }
     }

@@ -99,5 +99,8 @@ fn operand(plan: &Plan, arg: &Arg) -> String {
     if row.kind == space::FILE {
         return format!("file{}+{:#07x}", row.file, arg.offset);
     }
+    if row.kind == space::PACK {
+        return format!("pack+{:#07x}", arg.offset);
+    }
     format!("{}+{:#07x}", plan.name(row.name), arg.offset)
 }

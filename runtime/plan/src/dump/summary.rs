@@ -169,13 +169,15 @@ fn targets(plan: &Plan) -> Vec<TargetCode> {
 }
 
 fn spaces(plan: &Plan) -> Vec<SpaceBytes> {
+    // Plans that fit RAM have an empty one.
+    let used = |row: &&crate::layout::Space| row.kind != space::PACK || row.bytes > 0;
     let space = |row: &crate::layout::Space| SpaceBytes {
         name: plan.name(row.name).to_owned(),
         kind: word(space::ALL, row.kind),
         bytes: row.bytes,
-        mapped: row.kind == space::FILE,
+        mapped: matches!(row.kind, space::FILE | space::PACK),
     };
-    plan.spaces().iter().map(space).collect()
+    plan.spaces().iter().filter(used).map(space).collect()
 }
 
 fn weights(plan: &Plan) -> Vec<WeightClass> {

@@ -39,7 +39,11 @@ impl fmt::Display for Summary {
         }
         writeln!(f, "\nmemory {}", size(self.memory_bytes()))?;
         for space in &self.spaces {
-            let mapped = if space.mapped { "  mapped file" } else { "" };
+            let mapped = match (space.mapped, space.kind == "pack") {
+                (true, true) => "  packed file, made when the plan is first opened; mapped",
+                (true, false) => "  mapped file",
+                _ => "",
+            };
             writeln!(f, "  {:<32} {:>12}{mapped}", space.name, size(space.bytes))?;
         }
         self.write_weights_and_states(f)?;

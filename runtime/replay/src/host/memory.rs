@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io;
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::path::Path;
 use std::ptr::NonNull;
@@ -83,29 +84,37 @@ impl Drop for HugeMemory {
 
 /// Memory that several threads fill at once, each its own ranges.
 #[derive(Debug)]
-pub(crate) struct Filling<'a>(&'a mut HugeMemory);
+pub(crate) struct Filling<'a> {
+    base: NonNull<u8>,
+    bytes: usize,
+    memory: PhantomData<&'a mut [u8]>,
+}
 
 // SAFETY: see `copy`, which is all that can be done through a shared reference.
 unsafe impl Sync for Filling<'_> {}
 
-impl HugeMemory {
-    pub fn filling(&mut self) -> Filling<'_> {
-        Filling(self)
+impl<'a> Filling<'a> {
+    pub fn new(memory: &'a mut [u8]) -> Self {
+        let bytes = memory.len();
+        Self { base: NonNull::from(memory).cast(), bytes, memory: PhantomData }
     }
-}
 
-impl Filling<'_> {
+    /// Where kernels write, under the same rule as [`Filling::copy`].
+    pub fn address(&self) -> u64 {
+        self.base.as_ptr().expose_provenance() as u64
+    }
+
     /// Copies `source` to `offset`. Callers see to it that no two of them write the same bytes.
     ///
     /// # Panics
     /// If the memory ends before the copy.
     pub fn copy(&self, source: &[u8], offset: usize) {
         let end = offset.checked_add(source.len());
-        assert!(end.is_some_and(|end| end <= self.0.bytes), "a copy ends inside its space");
+        assert!(end.is_some_and(|end| end <= self.bytes), "a copy ends inside its space");
         // SAFETY: in bounds; the memory is borrowed exclusively by the filling, whose users write
         // disjoint ranges, and nobody reads before it ends.
         unsafe {
-            let place = self.0.base.as_ptr().add(offset);
+            let place = self.base.as_ptr().add(offset);
             std::ptr::copy_nonoverlapping(source.as_ptr(), place, source.len());
         }
     }
@@ -117,11 +126,14 @@ pub(crate) struct MappedFile(Mmap);
 
 impl MappedFile {
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
+        Self::map(&File::open(path)?)
+    }
+
+    pub fn map(file: &File) -> io::Result<Self> {
         // SAFETY: private and read-only. Kernels only compute with what they read here, so that a
         // file that somebody writes to meanwhile gives wrong numbers and nothing worse; a file that
         // is cut ends the process.
-        unsafe { Mmap::map(&file) }.map(Self)
+        unsafe { Mmap::map(file) }.map(Self)
     }
 
     pub fn bytes(&self) -> &[u8] {
@@ -142,7 +154,12 @@ impl MappedFile {
         let _ = self.0.advise_range(Advice::Sequential, range.start, range.len());
     }
 
-    /// Takes back what [`MappedFile::sequential`] said.
+    /// Says that single pages of `range` are read, here and there.
+    pub fn random(&self, range: Range<usize>) {
+        let _ = self.0.advise_range(Advice::Random, range.start, range.len());
+    }
+
+    /// Takes back what was said of `range`.
     pub fn in_any_order(&self, range: Range<usize>) {
         let _ = self.0.advise_range(Advice::Normal, range.start, range.len());
     }

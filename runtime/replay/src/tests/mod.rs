@@ -3,6 +3,7 @@
 mod commit;
 mod draft;
 mod engine;
+mod pack;
 mod pool;
 mod random;
 mod refusals;
