@@ -8,7 +8,7 @@ use strata_kernels::spec::{DeltaCommit, TailCommit};
 use crate::emit_schedule::{Places, place_of};
 use crate::report::PassReport;
 use crate::select_kernels::Operand;
-use crate::states::StateForm;
+use crate::states::{StateForm, find_op_of};
 use strata_plan::layout::Arg;
 
 /// One launch of the schedule.
@@ -53,21 +53,17 @@ fn spec_of(graphs: &[Graph], state: StateId, places: Places<'_>) -> Option<Kerne
                 u32::try_from(def.row.bytes()).expect("a row has fewer than 2^32 bytes");
             Some(KernelSpec::TailCommit(TailCommit { rows, row_bytes, layout }))
         }
-        StateKind::Recurrent => graphs.iter().find_map(|graph| {
-            graph.nodes().find_map(|node| match *node.op {
-                Op::GatedDelta { key_heads, value_heads, head_dim, tiled, .. }
-                    if graph.state_of(node.operands[0]) == Some(state) =>
-                {
-                    Some(KernelSpec::DeltaCommit(DeltaCommit {
-                        key_heads: key_heads.into(),
-                        value_heads: value_heads.into(),
-                        head_dim: head_dim.into(),
-                        tiled,
-                        layout,
-                    }))
-                }
-                _ => None,
-            })
+        StateKind::Recurrent => find_op_of(graphs, state, |op| match *op {
+            Op::GatedDelta { key_heads, value_heads, head_dim, tiled, .. } => {
+                Some(KernelSpec::DeltaCommit(DeltaCommit {
+                    key_heads: key_heads.into(),
+                    value_heads: value_heads.into(),
+                    head_dim: head_dim.into(),
+                    tiled,
+                    layout,
+                }))
+            }
+            _ => None,
         }),
     }
 }

@@ -1,6 +1,6 @@
 //! Sizes and places of states and of the step block: fixed by the configuration, not by a window.
 
-use strata_graph::{Graph, Id, Op, StateId, StateKind, Table, WindowKind};
+use strata_graph::{Graph, Id, Op, StateId, StateKind, Table, ValueId, WindowKind};
 use strata_kernels::ops::kv::{KvKind, KvLayout};
 use strata_kernels::ops::slots::SlotLayout;
 use strata_kernels::spec::DeltaFactors;
@@ -101,7 +101,7 @@ pub struct StatePlaces {
 /// applies; states that only draft windows change have none.
 pub fn place_states(graphs: &[Graph], config: &Config, paging: &Paging) -> StatePlaces {
     let mut places = StatePlaces { of_state: Table::new(), bytes: 0, token_bytes: 0 };
-    let verify_rows = verify_rows(graphs);
+    let verify_rows = largest_window(graphs, WindowKind::Verify);
     for (id, def) in graphs[0].states().iter() {
         let (stride_bytes, count, form) = match def.kind {
             StateKind::Append => {
@@ -133,14 +133,25 @@ pub fn place_states(graphs: &[Graph], config: &Config, paging: &Paging) -> State
     places
 }
 
-/// Rows of the largest window of `kind`, 0 if there is none.
-pub fn largest_window(graphs: &[Graph], kind: WindowKind) -> u32 {
-    let of_kind = graphs.iter().filter(|graph| graph.window.kind == kind);
-    of_kind.map(|graph| graph.window.rows).max().unwrap_or(0)
+/// What `find` makes of an op that takes `state`, in any of the windows: they differ in rows, not in
+/// what a state is for.
+pub(crate) fn find_op_of<T>(
+    graphs: &[Graph],
+    state: StateId,
+    find: impl Fn(&Op) -> Option<T>,
+) -> Option<T> {
+    graphs.iter().find_map(|graph| {
+        graph.nodes().find_map(|node| {
+            let takes = |&value: &ValueId| graph.state_of(value) == Some(state);
+            find(node.op).filter(|_| node.operands.iter().any(takes))
+        })
+    })
 }
 
-fn verify_rows(graphs: &[Graph]) -> u32 {
-    largest_window(graphs, WindowKind::Verify)
+/// Rows of the largest window of `kind`, 0 if there is none.
+fn largest_window(graphs: &[Graph], kind: WindowKind) -> u32 {
+    let of_kind = graphs.iter().filter(|graph| graph.window.kind == kind);
+    of_kind.map(|graph| graph.window.rows).max().unwrap_or(0)
 }
 
 fn pages_of(graphs: &[Graph], id: StateId, config: &Config, paging: &Paging) -> KvLayout {
@@ -167,15 +178,10 @@ fn pages_of(graphs: &[Graph], id: StateId, config: &Config, paging: &Paging) -> 
 
 /// Positions that are read together where an op reads some blocks of the state only.
 fn selected_block(graphs: &[Graph], id: StateId) -> Option<u16> {
-    let of_state = |graph: &Graph| {
-        graph.nodes().find_map(|node| match *node.op {
-            Op::SparseAttention { block, .. } if graph.state_of(node.operands[1]) == Some(id) => {
-                Some(block)
-            }
-            _ => None,
-        })
-    };
-    graphs.iter().find_map(of_state)
+    find_op_of(graphs, id, |op| match *op {
+        Op::SparseAttention { block, .. } => Some(block),
+        _ => None,
+    })
 }
 
 fn slots_of(graphs: &[Graph], id: StateId, pending_rows: u64) -> StateForm {
@@ -196,18 +202,13 @@ fn slots_of(graphs: &[Graph], id: StateId, pending_rows: u64) -> StateForm {
 
 /// Bytes of what a delta rule saves of a row: its key, its change and its decay.
 fn factor_bytes(graphs: &[Graph], id: StateId) -> u64 {
-    let of_state = |graph: &Graph| {
-        graph.nodes().find_map(|node| match *node.op {
-            Op::GatedDelta { key_heads, value_heads, head_dim, .. }
-                if graph.state_of(node.operands[0]) == Some(id) =>
-            {
-                let heads = (key_heads.into(), value_heads.into());
-                Some(DeltaFactors::new(heads.0, heads.1, head_dim.into()).bytes())
-            }
-            _ => None,
-        })
-    };
-    graphs.iter().find_map(of_state).unwrap_or(0)
+    let factors = find_op_of(graphs, id, |op| match *op {
+        Op::GatedDelta { key_heads, value_heads, head_dim, .. } => {
+            Some(DeltaFactors::new(key_heads.into(), value_heads.into(), head_dim.into()))
+        }
+        _ => None,
+    });
+    factors.map_or(0, DeltaFactors::bytes)
 }
 
 /// Byte offsets of the arrays of the step block; all are `u32`.
@@ -224,6 +225,9 @@ pub struct StepLayout {
     pub bytes: u32,
     pub max_rows: u32,
     pub max_logit_rows: u32,
+    /// Rows of the largest verify window and of the largest draft window, 0 without one.
+    pub verify_rows: u32,
+    pub draft_rows: u32,
 }
 
 impl StepLayout {
@@ -255,6 +259,8 @@ impl StepLayout {
             bytes,
             max_rows,
             max_logit_rows,
+            verify_rows: largest_window(graphs, WindowKind::Verify),
+            draft_rows: largest_window(graphs, WindowKind::Draft),
         }
     }
 }

@@ -378,12 +378,6 @@ fn write_texts(image: &mut PlanImage, parts: &PlanParts<'_>) {
     }
 }
 
-/// Rows of the largest window of `kind`, 0 if there is none.
-fn largest(parts: &PlanParts<'_>, kind: WindowKind) -> u32 {
-    let of_kind = parts.windows.iter().filter(|window| window.graph.window.kind == kind);
-    of_kind.map(|window| window.graph.window.rows).max().unwrap_or(0)
-}
-
 fn write_model(image: &mut PlanImage, parts: &PlanParts<'_>) {
     let (facts, step, paging) = (parts.model, parts.step, parts.paging);
     let first = image.tokens.len();
@@ -419,8 +413,8 @@ fn write_model(image: &mut PlanImage, parts: &PlanParts<'_>) {
         step_offsets: step.offsets,
         step_commit_slots: step.commit_slots,
         step_commit_rows: step.commit_rows,
-        verify_rows: largest(parts, WindowKind::Verify),
-        draft_rows: largest(parts, WindowKind::Draft),
+        verify_rows: step.verify_rows,
+        draft_rows: step.draft_rows,
         step_bytes: step.bytes,
         stop_tokens: Run::of(first..image.tokens.len()),
         parameters: parts.base.weights().values().map(parameters).sum(),
